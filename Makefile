@@ -1,0 +1,156 @@
+# Builds the server, its tests and its tools. `make help` lists the targets.
+#
+# One variable per decision, each to be set on the command line:
+#   CXX     compiler; by default the first of g++ >= 10 and clang++ >= 12 that is here (C++20)
+#   MARCH   instruction set the code is compiled for (-march=); --version prints it. The SIMD kernels of the parser are chosen at
+#           start-up whatever this says; it only decides about the rest of the code
+#   WERROR  -Werror in continuous integration, empty otherwise: a new compiler's new warning must not stop a user's build
+#   VARIANT what the test binaries are built for: plain, asan (address and undefined behaviour) or tsan (threads)
+# Everything but ./server is written below build/, one directory per compiler and variant.
+
+MARCH   ?= native
+WERROR  ?=
+VARIANT ?= plain
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+# ---- compiler ----------------------------------------------------------------------------------------------------------------
+
+ifeq ($(origin CXX),default)
+compilers := g++:10 g++-14:10 g++-13:10 g++-12:10 g++-11:10 g++-10:10 \
+             clang++:12 clang++-18:12 clang++-17:12 clang++-16:12 clang++-15:12 clang++-14:12 clang++-13:12 clang++-12:12
+CXX := $(shell for entry in $(compilers); do name=$${entry%:*}; version=$$($$name -dumpversion 2>/dev/null) || continue; \
+         [ "$${version%%.*}" -ge "$$(expr $$entry : '.*:\(.*\)')" ] && { echo $$name; break; }; done)
+endif
+# Expanded at the head of each recipe that compiles, so that `make help` and `make clean` work without a compiler.
+need_compiler = $(if $(CXX),,$(error no C++20 compiler here: g++ 10 or clang++ 12 or newer is needed; tools/setup build installs one))
+
+# ---- flags -------------------------------------------------------------------------------------------------------------------
+
+warnings := -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+defines   = -DCEILING_MARCH='"$(MARCH)"'
+# Hardening that costs nothing measurable here: the hot path has no array on the stack to guard and calls libc only for system
+# calls. Stack guard, checked libc calls, position-independent code, relocations resolved and made read-only before main.
+hardening := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
+hardening_link := -pie -Wl,-z,relro,-z,now,-z,noexecstack
+# -pthread also at link time: before glibc 2.34 the thread functions live in a library of their own.
+common    = -std=c++20 -pthread $(warnings) $(WERROR) $(defines) $(CPPFLAGS)
+march_flag = $(if $(MARCH),-march=$(MARCH))
+release   = -O3 -g1 $(march_flag) $(hardening)
+
+# Tests keep every assertion. _GLIBCXX_ASSERTIONS checks each index into a span or string_view.
+checks := -D_GLIBCXX_ASSERTIONS -DCEILING_TEST
+variant_plain := -O2 -g $(checks)
+variant_asan  := -O1 -g $(checks) -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+variant_tsan  := -O1 -g $(checks) -fsanitize=thread
+variant_flags  = $(variant_$(VARIANT)) $(march_flag)
+
+# $(call remember,FILE,TEXT): rewrites FILE only when TEXT differs, so what depends on it is built again when a flag changes.
+remember = $(shell mkdir -p $(dir $(1)) && echo '$(2)' | cmp -s - $(1) || echo '$(2)' > $(1))
+quoted   = $(subst ','"'"',$(1))
+
+.PHONY: all server-if-any test test-quick test-asan test-tsan test-binaries headers tidy format format-check install clean help
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := all
+
+# ---- the server --------------------------------------------------------------------------------------------------------------
+
+all: server                         ## build ./server (the default)
+
+server: server.cpp build/server.flags Makefile
+	$(need_compiler)
+	@echo 'server: $(CXX) $(shell $(CXX) -dumpversion), -O3, MARCH=$(MARCH)'
+	$(CXX) $(common) $(release) $(CXXFLAGS) -MMD -MP -MF build/server.d -MT server -o $@ server.cpp $(hardening_link) $(LDFLAGS)
+
+build/server.flags: ; @:
+$(call remember,build/server.flags,$(call quoted,$(CXX) $(common) $(release) $(CXXFLAGS) $(LDFLAGS)))
+
+# ---- tests -------------------------------------------------------------------------------------------------------------------
+# Every tests/*_test.cpp and tests/parse_*.cpp goes into one binary, `unit`. What includes ../server.cpp (with CEILING_NO_MAIN
+# defined) can be one translation unit of a program only: each tests/server_*.cpp and tests/*_e2e.cpp is a binary of its own.
+
+out := build/$(notdir $(CXX))-$(VARIANT)
+own_sources  := $(sort $(wildcard tests/server_*.cpp tests/*_e2e.cpp))
+unit_sources := $(sort $(filter-out $(own_sources),$(wildcard tests/*_test.cpp tests/parse_*.cpp)))
+unit_binary  := $(if $(unit_sources),$(out)/unit)
+test_binaries := $(unit_binary) $(own_sources:tests/%.cpp=$(out)/%)
+
+$(out)/flags: ; @:
+$(call remember,$(out)/flags,$(call quoted,$(CXX) $(common) $(variant_flags) $(CXXFLAGS) $(LDFLAGS)))
+
+$(out)/%.o: tests/%.cpp $(out)/flags Makefile
+	$(need_compiler)
+	$(CXX) $(common) $(variant_flags) $(CXXFLAGS) -MMD -MP -c -o $@ $<
+
+$(out)/unit: $(unit_sources:tests/%.cpp=$(out)/%.o)
+$(own_sources:tests/%.cpp=$(out)/%): $(out)/%: $(out)/%.o
+$(test_binaries): $(out)/main.o
+	$(CXX) -pthread $(variant_flags) $(CXXFLAGS) -o $@ $^ $(LDFLAGS)
+
+# The server itself in a variant, for the tests that run it as a program.
+$(out)/server: server.cpp $(out)/flags Makefile
+	$(need_compiler)
+	$(CXX) $(common) $(variant_flags) $(CXXFLAGS) -MMD -MP -MF $@.d -MT $@ -o $@ server.cpp $(LDFLAGS)
+
+# The list is for tests/run: a binary whose source is gone may still lie there.
+test-binaries: $(test_binaries) $(if $(wildcard server.cpp),$(out)/server)
+	@echo $(notdir $(test_binaries)) > $(out)/binaries
+
+have_server := $(if $(wildcard server.cpp),server)
+# Whoever says only `make test` gets all cores for the three builds; an explicit -j is handed down as it is.
+jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+variant_make = +@$(MAKE) --no-print-directory $(jobs) VARIANT=$(1) test-binaries
+
+test: $(have_server) headers        ## every test: plain and under the sanitizers, the command line, conformance; needs tools/setup test
+	$(call variant_make,plain)
+	$(call variant_make,asan)
+	$(call variant_make,tsan)
+	tests/run $(if $(have_server),--scripts) $(patsubst %,build/$(notdir $(CXX))-%,plain asan tsan)
+
+test-quick: $(have_server)          ## the plain test binaries alone
+	$(call variant_make,plain)
+	tests/run build/$(notdir $(CXX))-plain
+
+test-asan:                          ## test binaries and conformance under AddressSanitizer and UBSan
+	$(call variant_make,asan)
+	tests/run --scripts --server build/$(notdir $(CXX))-asan/server build/$(notdir $(CXX))-asan
+
+test-tsan:                          ## test binaries and conformance under ThreadSanitizer
+	$(call variant_make,tsan)
+	tests/run --scripts --server build/$(notdir $(CXX))-tsan/server build/$(notdir $(CXX))-tsan
+
+# Each header must stand alone, in several translation units of one program, without exceptions or run-time type information.
+header_flags = -std=c++20 $(warnings) -Werror -fno-exceptions -fno-rtti -O1
+headers: $(addprefix $(out)/alone_,$(wildcard http_parse.hpp reactor.hpp))   ## check that each header compiles alone, twice in one program
+$(out)/alone_%: % $(out)/flags
+	$(need_compiler)
+	echo '#include "$*"' > $@.cpp
+	echo '#include "$*"' > $@_main.cpp && echo 'int main() {}' >> $@_main.cpp
+	$(CXX) $(header_flags) -I. -o $@ $@.cpp $@_main.cpp -pthread
+
+# ---- style -------------------------------------------------------------------------------------------------------------------
+
+sources = $(sort $(wildcard *.cpp *.hpp tests/*.cpp tests/*.hpp tests/fuzz/*.cpp microbench/*.cpp microbench/*.hpp tools/*.cpp))
+
+tidy:                               ## clang-tidy over the server, the tools and the tests (.clang-tidy)
+	clang-tidy --quiet $(filter %.cpp,$(sources)) -- -std=c++20 -I. $(defines) -DCEILING_TEST
+
+format:                             ## clang-format everything in place (.clang-format)
+	clang-format -i $(sources)
+
+format-check:                       ## fail where clang-format would change something
+	clang-format --dry-run -Werror $(sources)
+
+# ---- housekeeping ------------------------------------------------------------------------------------------------------------
+
+install: server                     ## install as ceiling-server below DESTDIR and PREFIX (/usr/local)
+	install -D -m 755 server $(DESTDIR)$(PREFIX)/bin/ceiling-server
+
+clean:                              ## remove what was built
+	rm -rf build server
+
+help:                               ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
+	@echo '  variables: CXX=$(CXX) MARCH=$(MARCH) WERROR=$(WERROR) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
+
+-include build/server.d $(wildcard $(out)/*.d)
