@@ -1,0 +1,1015 @@
+// http_parse.hpp: an HTTP/1.x request parser as pure functions over bytes.
+//
+// The problem. A server must know where a request ends, what it asks for and how its body is framed, and it must know it for every byte
+// sequence a peer can send, in whatever pieces it arrives. The idea: one *scanner* written twice. The scalar one is a small state machine that
+// decides everything; it is constexpr and can stop and resume at any byte. The SIMD ones look at 64 bytes at a time, and only ever say "this is
+// a whole, valid head, and here is what it says"; whatever they do not like or do not see the end of, they leave to the scalar one. So
+// there is one verdict, whichever kernel looked first and however the bytes were cut.
+//
+//     offset  0   4 6        14 16    22        31 33 35
+//             GET / HTTP/1.1 \r\n Host: localhost \r\n \r\n
+//             |   | |             |     |              `-- the empty line: consumed = 35
+//             |   | version_minor |     `-- host (a view, blanks trimmed)
+//             |   `-- target      `-- field name: compared without case
+//             `-- method
+//
+// Use (tests/parse_example.cpp compiles it):
+//
+//     http::Request request;
+//     http::Resume resume{};
+//     http::Result result = http::scan(input, request, resume, http::Limits{});
+//     if (result.status == http::Status::complete) answer(request, input.substr(result.consumed));
+//     else if (result.status != http::Status::incomplete) refuse(http::status_code(result.status));
+//
+// Contract. The input is never written and never read past its end. Views point into the input: they die when its bytes move. Nothing is
+// allocated, nothing throws, no function blocks. The grammar is that of RFC 9110 and 9112 taken strictly: CRLF ends lines (9112 2.2 lets a
+// recipient take a bare LF; we do not, as two parsers that differ there can be played against each other), no folded lines (9112 5.2), no blank
+// before a colon (9112 5.1), targets by the grammar of RFC 3986, one valid Host (9112 3.2), and no doubt about the length of a body (9112 6.3).
+// What it is not: a response parser, a URI library, or a decoder of bodies. `Body` finds where a body ends and throws the bytes away.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace http {
+
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+// Limits
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+
+// What a chunked body may carry beside its data: extensions, leading zeros of sizes and the trailer section, all together (RFC 9112 7.1.1
+// asks for such a bound). As much as a whole head may have by default.
+inline constexpr std::uint32_t chunk_overhead_bytes_max = 16384;
+// Body lengths are kept in 48 bits; no body limit can be larger. 256 TiB.
+inline constexpr std::uint64_t body_bytes_limit = (std::uint64_t{1} << 48) - 1;
+// Offsets inside a head are kept in 32 bits.
+inline constexpr std::size_t head_bytes_limit = 0xffff'ffff;
+
+static_assert(chunk_overhead_bytes_max <= 0xffff, "Body counts the overhead in 16 bits");
+
+struct Limits {
+    // A longer head is refused: 414 while in the request line, 431 behind it. 16 KiB: twice the 8000 octets that RFC 9112 3 recommends to
+    // accept for the request line alone.
+    std::size_t head_bytes_max = 16384;
+};
+
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+// Types
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+
+// RFC 9110 9.1 and RFC 5789. `unknown` is a valid token that is none of them: the request is well formed and a server answers 501.
+enum class Method : std::uint8_t { get, head, post, put, patch, delete_, options, trace, connect, unknown };
+
+// The verdict. The first two are no errors; each of the others says why a request was rejected, in the order of the bytes that prove it.
+enum class Status : std::uint8_t {
+    complete,
+    incomplete,
+    bad_line_end,               // CR without LF, or LF without CR                                       RFC 9112 2.2
+    bad_method,                 // not a token, or not followed by one SP                                RFC 9112 3.1
+    bad_target,                 // a byte, a form or an authority that is not allowed                    RFC 9112 3.2, RFC 3986
+    bad_version,                // not "HTTP/" DIGIT "." DIGIT                                           RFC 9112 2.3
+    unsupported_version,        // a version, but not 1.x                                                RFC 9110 15.6.6
+    request_line_too_long,      // head_bytes_max reached in the request line                            RFC 9110 15.5.15
+    head_too_long,              // head_bytes_max reached behind it                                      RFC 6585 5
+    too_many_fields,            // more than the caller has room for (full parse only)                   RFC 6585 5
+    folded_line,                // a line that begins with a blank                                       RFC 9112 2.2, 5.2
+    bad_field_name,             // empty, not a token, or not followed by a colon                        RFC 9112 5.1
+    bad_field_value,            // a control byte                                                        RFC 9110 5.5
+    bad_host,                   // not uri-host [":" port]                                               RFC 9112 3.2
+    repeated_host,              //                                                                       RFC 9112 3.2
+    missing_host,               // in 1.1 and later                                                      RFC 9112 3.2
+    bad_content_length,         // not a number, or numbers that differ                                  RFC 9112 6.3
+    bad_transfer_encoding,      // chunked is not the last coding, or not applied just once              RFC 9112 6.3
+    unknown_transfer_encoding,  // well framed by chunked, but coded in another way before               RFC 9112 6.1
+    length_and_encoding,        // Content-Length beside Transfer-Encoding: smuggling, or a fault        RFC 9112 6.3
+    encoding_before_1_1,        // Transfer-Encoding in an HTTP/1.0 request                              RFC 9112 6.1
+    body_too_large,             // more than the caller takes                                            RFC 9110 15.5.14
+    bad_chunk_size,             // no hexadecimal number, or more than 64 bits                           RFC 9112 7.1
+    bad_chunk_extension,        //                                                                       RFC 9112 7.1.1
+    bad_chunk_end,              // no CRLF behind the data, or behind the size                           RFC 9112 7.1
+    chunk_overhead_too_long,    // chunk_overhead_bytes_max                                              RFC 9112 7.1.1
+    bad_trailer,                // a trailer field that is no field line, or a bad end                   RFC 9112 7.1.2
+};
+
+struct Result {
+    Status status;
+    std::size_t consumed;  // bytes that are done with; see scan(), parse() and Body::discard()
+};
+
+// What the minimal scan keeps. Views point into the input; a field that is not there is an empty view with a null pointer.
+struct Request {
+    std::string_view target;             // as sent, in any of its four forms (RFC 9112 3.2)
+    std::string_view host;               // the authority of an absolute-form target, else the Host field (RFC 9112 3.2.2)
+    std::string_view if_none_match;      // the first, if there are several: a match there is a match of the list
+    std::string_view if_modified_since;  // the first
+    std::uint64_t content_length = 0;
+    Method method = Method::unknown;
+    std::uint8_t version_minor = 0;    // 0 or 1; a higher minor counts as 1 (RFC 9110 2.5)
+    bool has_content_length = false;
+    bool chunked = false;
+    bool keep_alive = false;       // RFC 9112 9.3: version and Connection together
+    bool says_keep_alive = false;  // Connection lists keep-alive: an HTTP/1.0 client waits for the same in the answer
+    bool expect_continue = false;  // Expect: 100-continue; never in HTTP/1.0 (RFC 9110 10.1.1)
+    bool expect_other = false;     // an expectation we do not know
+};
+
+struct Field {
+    std::string_view name;
+    std::string_view value;  // blanks trimmed
+};
+
+// What the full parse keeps: all that the scan does, and every field line in order.
+struct FullRequest : Request {
+    std::string_view method_name;
+    std::span<const Field> fields;  // the used part of the caller's array
+};
+
+// What is known of an incomplete head. A fresh one knows nothing; only the scanner reads or writes it. It holds offsets and no pointers, so the
+// bytes may move between two calls.
+struct Resume {
+    struct Range {
+        std::uint32_t begin = 0, end = 0;
+    };
+    std::uint64_t content_length = 0;
+    std::uint32_t at = 0;     // bytes examined
+    std::uint32_t mark = 0;   // where the current element began: method, target, version, name
+    std::uint32_t colon = 0;  // of the current field line
+    Range target, host, if_none_match, if_modified_since;
+    std::uint32_t field_count = 0;
+    std::uint16_t seen = 0;  // set of detail::Seen
+    Method method = Method::unknown;
+    std::uint8_t version_minor = 0;
+    std::uint8_t phase = 0;  // detail::Phase
+};
+static_assert(sizeof(Resume) <= 64, "a waiting connection pays for this");
+
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+// API
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+
+// The answer's status code: 400, 413, 414, 431, 501 or 505; 0 for complete and incomplete.
+[[nodiscard]] constexpr int status_code(Status status) noexcept;
+
+// A few English words for logs and tests.
+[[nodiscard]] constexpr std::string_view reason(Status status) noexcept;
+
+// Finds the end of one request head, validates all of it, and keeps what a server acts on.
+//
+//   complete     `out` is filled; `consumed` is the length of the head, its empty line and empty lines before it included (RFC 9112 2.2).
+//   incomplete   call again with more bytes and the same `resume`. `consumed` counts empty lines at the front (0 where there are none):
+//                they are done with and should be dropped before the next call, so that nobody has to keep them.
+//   otherwise    rejected as soon as the bytes prove it: a byte that is out of place at once, a field's meaning when its line has ended.
+//                `out.method` is valid if the method was complete (an answer to HEAD has no body), else `unknown`. `consumed` is 0.
+//
+// The verdict is the same however the bytes are cut, and never depends on bytes beyond head_bytes_max (counted behind leading empty lines).
+// Each byte is examined a bounded number of times, also when they arrive one by one.
+[[nodiscard]] constexpr Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept;
+
+// The same, and every field line as a pair of views into the input. Same verdicts, except that a head with more lines than `fields` has room
+// for is rejected.
+[[nodiscard]] constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
+                                     const Limits& limits) noexcept;
+[[nodiscard]] constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, const Limits& limits) noexcept;
+
+// Finds the end of the content behind a head and throws the bytes away, in whatever pieces they come. Trivially copyable, 16 bytes.
+class Body {
+public:
+    // Prepares for the content that `request` announces. Complete: there is none. Incomplete: discard() it. Or body_too_large.
+    [[nodiscard]] static constexpr Result begin(Body& body, const Request& request, std::uint64_t body_bytes_max) noexcept;
+
+    // Takes bytes. `consumed` is always valid: all of them when incomplete, up to the end of the content when complete, up to the byte
+    // that proves it when rejected. A rejected body stays where it is: it must not be offered more.
+    [[nodiscard]] constexpr Result discard(std::string_view input) noexcept;
+
+    [[nodiscard]] constexpr bool done() const noexcept;
+
+private:
+    std::uint64_t left_ : 48 = 0;        // bytes of the current chunk, or of the whole content
+    std::uint64_t phase_ : 16 = 0;       // low byte: detail::BodyPhase; high byte: significant digits of the size so far
+    std::uint64_t allowance_ : 48 = 0;   // content bytes still allowed
+    std::uint64_t line_bytes_ : 16 = 0;  // chunk overhead so far
+};
+static_assert(sizeof(Body) == 16);
+
+// A whole scanner for one instruction set. All kernels give the same verdicts and the same output.
+struct Kernel {
+    std::string_view name;
+    bool (*supported)() noexcept;  // by this CPU
+    Result (*scan)(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept;
+    Result (*parse)(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume, const Limits& limits) noexcept;
+};
+
+// Every kernel in this build, fastest first; the last is "scalar", which runs anywhere.
+[[nodiscard]] inline std::span<const Kernel> kernels() noexcept;
+
+// The kernel that scan() and parse() use: the first supported one, unless use_kernel() chose.
+[[nodiscard]] inline const Kernel& kernel() noexcept;
+
+// Forces a kernel by name; false, and no change, if there is none of that name or the CPU lacks it. Not to be called while others scan.
+inline bool use_kernel(std::string_view name) noexcept;
+
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+// Byte classes
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+// One bit per question that a scanner asks of a byte.
+enum Class : std::uint8_t {
+    class_token = 1,    // tchar                                                                   RFC 9110 5.6.2
+    class_target = 2,   // pchar, "/", "?", and "[" "]" of an IP literal; "%" is looked at apart   RFC 3986 3.3, 3.4
+    class_value = 4,    // field-vchar, obs-text, SP and HTAB                                      RFC 9110 5.5
+    class_name = 8,     // unreserved, sub-delims and "%": a registered name                       RFC 3986 3.2.2
+    class_hex = 16,     // HEXDIG
+    class_digit = 32,   // DIGIT
+    class_quoted = 64,  // qdtext: what a quoted string holds without a backslash                  RFC 9110 5.6.4
+    class_alpha = 128,  // ALPHA
+};
+
+constexpr bool contains(std::string_view set, char c) noexcept {
+    for (char member : set)
+        if (member == c) return true;
+    return false;
+}
+
+constexpr std::uint8_t classes_of(unsigned value) noexcept {
+    const char c = static_cast<char>(value);
+    const bool digit = c >= '0' && c <= '9';
+    const bool alpha = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    const bool unreserved = digit || alpha || contains("-._~", c);
+    const bool name = unreserved || contains("!$&'()*+,;=%", c);
+    const bool printable = (value >= 0x21 && value <= 0x7e) || value >= 0x80;
+    unsigned bits = 0;
+    if (digit || alpha || contains("!#$%&'*+-.^_`|~", c)) bits |= class_token;
+    if (name || contains(":@/?[]", c)) bits |= class_target;
+    if (printable || c == ' ' || c == '\t') bits |= class_value;
+    if (name) bits |= class_name;
+    if (digit || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')) bits |= class_hex;
+    if (digit) bits |= class_digit;
+    if ((printable && c != '"' && c != '\\') || c == ' ' || c == '\t') bits |= class_quoted;
+    if (alpha) bits |= class_alpha;
+    return static_cast<std::uint8_t>(bits);
+}
+
+struct ClassTable {
+    std::uint8_t of[256];
+};
+
+constexpr ClassTable make_class_table() noexcept {
+    ClassTable table{};
+    for (unsigned value = 0; value < 256; ++value) table.of[value] = classes_of(value);
+    return table;
+}
+
+inline constexpr ClassTable class_table = make_class_table();
+
+constexpr bool is(Class which, char c) noexcept { return (class_table.of[static_cast<unsigned char>(c)] & which) != 0; }
+
+constexpr bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
+
+constexpr std::size_t skip(Class which, std::string_view bytes, std::size_t at) noexcept {
+    while (at < bytes.size() && is(which, bytes[at])) ++at;
+    return at;
+}
+
+constexpr char to_lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
+
+// `lower` is written in small letters.
+constexpr bool equals_without_case(std::string_view bytes, std::string_view lower) noexcept {
+    if (bytes.size() != lower.size()) return false;
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+        if (to_lower(bytes[i]) != lower[i]) return false;
+    return true;
+}
+
+constexpr std::string_view trim(std::string_view bytes) noexcept {
+    while (!bytes.empty() && is_blank(bytes.front())) bytes.remove_prefix(1);
+    while (!bytes.empty() && is_blank(bytes.back())) bytes.remove_suffix(1);
+    return bytes;
+}
+
+// Takes the next element off a comma-separated list, trimmed; false at its end. Empty elements come out empty (RFC 9110 5.6.1.2).
+constexpr bool next_element(std::string_view& list, std::string_view& element) noexcept {
+    if (list.data() == nullptr) return false;
+    std::size_t comma = 0;
+    while (comma < list.size() && list[comma] != ',') ++comma;
+    element = trim(list.substr(0, comma));
+    list = comma < list.size() ? list.substr(comma + 1) : std::string_view{};
+    return true;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+// Meaning: what elements of a head say. Shared by all kernels; none of this looks outside the element.
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+
+enum Seen : std::uint16_t {
+    seen_host = 1,
+    seen_content_length = 2,
+    seen_encoding = 4,          // a Transfer-Encoding line
+    seen_chunked_last = 8,      // its last coding so far is chunked
+    seen_encoding_other = 16,   // it names another coding
+    seen_encoding_bad = 32,     // something follows chunked
+    seen_close = 64,            // Connection: close
+    seen_keep_alive = 128,      // Connection: keep-alive
+    seen_expect_continue = 256,
+    seen_expect_other = 512,
+    seen_if_none_match = 1024,
+    seen_if_modified_since = 2048,
+    seen_absolute = 4096,       // `host` is the authority of the target, and stays it
+};
+
+constexpr Method method_of(std::string_view token) noexcept {
+    switch (token.size()) {
+        case 3:
+            if (token == "GET") return Method::get;
+            if (token == "PUT") return Method::put;
+            break;
+        case 4:
+            if (token == "HEAD") return Method::head;
+            if (token == "POST") return Method::post;
+            break;
+        case 5:
+            if (token == "PATCH") return Method::patch;
+            if (token == "TRACE") return Method::trace;
+            break;
+        case 6:
+            if (token == "DELETE") return Method::delete_;
+            break;
+        case 7:
+            if (token == "OPTIONS") return Method::options;
+            if (token == "CONNECT") return Method::connect;
+            break;
+        default: break;
+    }
+    return Method::unknown;
+}
+
+// Every "%" is followed by two hexadecimal digits (RFC 3986 2.1).
+constexpr bool percents_are_valid(std::string_view bytes) noexcept {
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+        if (bytes[i] == '%' && !(bytes.size() - i > 2 && is(class_hex, bytes[i + 1]) && is(class_hex, bytes[i + 2]))) return false;
+    return true;
+}
+
+struct Authority {
+    bool valid;
+    bool has_host;
+    bool has_port;  // at least one digit behind the colon
+};
+
+// uri-host [":" port], without user information (RFC 9110 4.2.4). An IP literal is checked for its bytes, not for its meaning: "[" then
+// hexadecimal digits, colons and dots, then "]". No IPvFuture (RFC 3986 3.2.2 defines none).
+constexpr Authority authority_of(std::string_view bytes) noexcept {
+    constexpr Authority invalid{false, false, false};
+    std::size_t at = 0;
+    if (!bytes.empty() && bytes[0] == '[') {
+        at = 1;
+        while (at < bytes.size() && (is(class_hex, bytes[at]) || bytes[at] == ':' || bytes[at] == '.')) ++at;
+        if (at == 1 || at == bytes.size() || bytes[at] != ']') return invalid;
+        ++at;
+    } else {
+        at = skip(class_name, bytes, 0);
+        if (!percents_are_valid(bytes.substr(0, at))) return invalid;
+    }
+    const std::size_t host_end = at;
+    if (at == bytes.size()) return {true, host_end > 0, false};
+    if (bytes[at] != ':') return invalid;
+    if (skip(class_digit, bytes, at + 1) != bytes.size()) return invalid;
+    return {true, host_end > 0, bytes.size() - at > 1};
+}
+
+// A target whose bytes are all of class_target. `authority` is set for the absolute form.
+constexpr bool target_is_valid(Method method, std::string_view target, std::string_view& authority) noexcept {
+    if (target.empty() || !percents_are_valid(target)) return false;
+    if (method == Method::connect) {  // authority-form, and the port is not optional (RFC 9110 9.3.6)
+        const Authority parts = authority_of(target);
+        return parts.valid && parts.has_host && parts.has_port;
+    }
+    std::string_view path;
+    if (target[0] == '/') {  // origin-form
+        path = target;
+    } else if (target == "*") {  // asterisk-form
+        return method == Method::options;
+    } else {  // absolute-form, of a scheme with an authority: scheme "://" host [":" port] path-abempty ["?" query]
+        if (!is(class_alpha, target[0])) return false;
+        std::size_t at = 1;
+        while (at < target.size() && (is(class_alpha, target[at]) || is(class_digit, target[at]) || contains("+-.", target[at]))) ++at;
+        if (target.substr(at, 3) != "://") return false;
+        at += 3;
+        const std::size_t begin = at;
+        while (at < target.size() && target[at] != '/' && target[at] != '?') ++at;
+        authority = target.substr(begin, at - begin);
+        const Authority parts = authority_of(authority);
+        if (!parts.valid || !parts.has_host) return false;  // RFC 9110 4.2.1, 4.2.4
+        path = target.substr(at);
+    }
+    return !contains(path, '[') && !contains(path, ']');
+}
+
+// One Content-Length line. A list of equal numbers counts as the number (RFC 9110 8.6), and so do equal lines.
+constexpr Status read_content_length(std::string_view value, Resume& head) noexcept {
+    bool any = false;
+    for (std::string_view list = value, element; next_element(list, element);) {
+        if (element.empty()) continue;
+        if (skip(class_digit, element, 0) != element.size()) return Status::bad_content_length;
+        std::uint64_t number = 0;
+        for (char c : element) {
+            const unsigned digit = static_cast<unsigned>(c - '0');
+            if (number > (~std::uint64_t{0} - digit) / 10) return Status::body_too_large;
+            number = number * 10 + digit;
+        }
+        if ((head.seen & seen_content_length) != 0 && number != head.content_length) return Status::bad_content_length;
+        head.content_length = number;
+        head.seen |= seen_content_length;
+        any = true;
+    }
+    return any ? Status::complete : Status::bad_content_length;
+}
+
+// One Transfer-Encoding line; lines add up to one list (RFC 9110 5.3). The verdict on the list waits for the end of the head.
+constexpr void read_transfer_encoding(std::string_view value, Resume& head) noexcept {
+    head.seen |= seen_encoding;
+    for (std::string_view list = value, element; next_element(list, element);) {
+        if (element.empty()) continue;
+        if ((head.seen & seen_chunked_last) != 0) head.seen |= seen_encoding_bad;
+        const bool chunked = equals_without_case(element, "chunked");
+        head.seen |= chunked ? seen_chunked_last : seen_encoding_other;
+    }
+}
+
+constexpr void read_connection(std::string_view value, Resume& head) noexcept {
+    for (std::string_view list = value, element; next_element(list, element);) {
+        if (equals_without_case(element, "close")) head.seen |= seen_close;
+        if (equals_without_case(element, "keep-alive")) head.seen |= seen_keep_alive;
+    }
+}
+
+constexpr void read_expect(std::string_view value, Resume& head) noexcept {
+    for (std::string_view list = value, element; next_element(list, element);) {
+        if (element.empty()) continue;
+        head.seen |= equals_without_case(element, "100-continue") ? seen_expect_continue : seen_expect_other;
+    }
+}
+
+constexpr Status read_host(std::string_view value, Resume::Range range, Resume& head) noexcept {
+    if ((head.seen & seen_host) != 0) return Status::repeated_host;
+    if (!authority_of(value).valid) return Status::bad_host;
+    head.seen |= seen_host;
+    if ((head.seen & seen_absolute) == 0) head.host = range;
+    return Status::complete;
+}
+
+// Acts on one field line whose syntax is valid. `range` is where `value` stands in the input.
+constexpr Status read_field(std::string_view name, std::string_view value, Resume::Range range, Resume& head) noexcept {
+    switch (name.size()) {
+        case 4:
+            if (equals_without_case(name, "host")) return read_host(value, range, head);
+            break;
+        case 6:
+            if (equals_without_case(name, "expect")) read_expect(value, head);
+            break;
+        case 10:
+            if (equals_without_case(name, "connection")) read_connection(value, head);
+            break;
+        case 13:
+            if (equals_without_case(name, "if-none-match") && (head.seen & seen_if_none_match) == 0) {
+                head.if_none_match = range;
+                head.seen |= seen_if_none_match;
+            }
+            break;
+        case 14:
+            if (equals_without_case(name, "content-length")) return read_content_length(value, head);
+            break;
+        case 17:
+            if (equals_without_case(name, "transfer-encoding")) {
+                read_transfer_encoding(value, head);
+            } else if (equals_without_case(name, "if-modified-since") && (head.seen & seen_if_modified_since) == 0) {
+                head.if_modified_since = range;
+                head.seen |= seen_if_modified_since;
+            }
+            break;
+        default: break;
+    }
+    return Status::complete;
+}
+
+// What only the whole head can tell.
+constexpr Status judge_head(const Resume& head) noexcept {
+    if ((head.seen & seen_host) == 0 && head.version_minor > 0) return Status::missing_host;
+    if ((head.seen & seen_encoding) == 0) return Status::complete;
+    if ((head.seen & seen_encoding_bad) != 0 || (head.seen & seen_chunked_last) == 0) return Status::bad_transfer_encoding;
+    if ((head.seen & seen_content_length) != 0) return Status::length_and_encoding;
+    if (head.version_minor == 0) return Status::encoding_before_1_1;
+    if ((head.seen & seen_encoding_other) != 0) return Status::unknown_transfer_encoding;
+    return Status::complete;
+}
+
+constexpr std::string_view view_of(std::string_view bytes, Resume::Range range, bool present) noexcept {
+    return present ? bytes.substr(range.begin, range.end - range.begin) : std::string_view{};
+}
+
+constexpr void fill_request(std::string_view bytes, const Resume& head, Request& out) noexcept {
+    const auto seen = [&head](unsigned bits) { return (head.seen & bits) != 0; };
+    out.target = view_of(bytes, head.target, true);
+    out.host = view_of(bytes, head.host, seen(seen_host | seen_absolute));
+    out.if_none_match = view_of(bytes, head.if_none_match, seen(seen_if_none_match));
+    out.if_modified_since = view_of(bytes, head.if_modified_since, seen(seen_if_modified_since));
+    out.content_length = head.content_length;
+    out.method = head.method;
+    out.version_minor = head.version_minor;
+    out.has_content_length = seen(seen_content_length);
+    out.chunked = seen(seen_encoding);
+    out.keep_alive = !seen(seen_close) && (head.version_minor > 0 || seen(seen_keep_alive));
+    out.says_keep_alive = seen(seen_keep_alive);
+    out.expect_continue = seen(seen_expect_continue) && head.version_minor > 0;
+    out.expect_other = seen(seen_expect_other);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+// The scalar kernel: a state machine that can stop at any byte
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+
+namespace scalar {
+
+enum Phase : std::uint8_t {
+    phase_method,
+    phase_target,
+    phase_version,
+    phase_version_lf,
+    phase_line,  // the first byte of a field line, or the CR of the empty line
+    phase_name,
+    phase_value,
+    phase_value_lf,
+    phase_end_lf,
+};
+
+// Examines bytes from head.at on. Each phase skips what it allows and judges the first byte it does not; out of bytes means incomplete.
+constexpr Status run(std::string_view bytes, Resume& head, std::size_t fields_max) noexcept {
+    std::size_t at = head.at;
+    const auto stop = [&](Status status) {
+        head.at = static_cast<std::uint32_t>(at);
+        return status;
+    };
+    const auto here = [&] { return static_cast<std::uint32_t>(at); };
+
+    while (at < bytes.size()) {
+        switch (head.phase) {
+            case phase_method:
+                at = skip(class_token, bytes, at);
+                if (at == bytes.size()) break;
+                if (bytes[at] != ' ' || at == 0) return stop(Status::bad_method);
+                head.method = method_of(bytes.substr(0, at));
+                head.mark = here() + 1;
+                head.phase = phase_target;
+                ++at;
+                break;
+
+            case phase_target: {
+                at = skip(class_target, bytes, at);
+                if (at == bytes.size()) break;
+                if (bytes[at] != ' ') return stop(Status::bad_target);
+                head.target = {head.mark, here()};
+                std::string_view authority;
+                if (!target_is_valid(head.method, view_of(bytes, head.target, true), authority)) return stop(Status::bad_target);
+                if (authority.data() != nullptr) {
+                    const auto begin = static_cast<std::uint32_t>(authority.data() - bytes.data());
+                    head.host = {begin, begin + static_cast<std::uint32_t>(authority.size())};
+                    head.seen |= seen_absolute;
+                }
+                head.mark = here() + 1;
+                head.phase = phase_version;
+                ++at;
+                break;
+            }
+
+            case phase_version: {
+                constexpr std::string_view pattern = "HTTP/0.0\r";  // "0" stands for a digit
+                const char expected = pattern[at - head.mark];
+                if (expected == '0' ? !is(class_digit, bytes[at]) : bytes[at] != expected) return stop(Status::bad_version);
+                if (expected == '\r') {
+                    if (bytes[head.mark + 5] != '1') return stop(Status::unsupported_version);
+                    head.version_minor = bytes[head.mark + 7] == '0' ? 0 : 1;
+                    head.phase = phase_version_lf;
+                }
+                ++at;
+                break;
+            }
+
+            case phase_version_lf:
+            case phase_value_lf:
+            case phase_end_lf:
+                if (bytes[at] != '\n') return stop(Status::bad_line_end);
+                if (head.phase == phase_end_lf) {
+                    ++at;
+                    return stop(judge_head(head));
+                }
+                if (head.phase == phase_value_lf) {
+                    const std::string_view value = trim(bytes.substr(head.colon + 1, at - 1 - (head.colon + 1)));
+                    const auto begin = static_cast<std::uint32_t>(value.data() - bytes.data());
+                    const Resume::Range range{begin, begin + static_cast<std::uint32_t>(value.size())};
+                    const Status status = read_field(bytes.substr(head.mark, head.colon - head.mark), value, range, head);
+                    if (status != Status::complete) return stop(status);
+                }
+                head.phase = phase_line;
+                ++at;
+                break;
+
+            case phase_line:
+                if (bytes[at] == '\r') {
+                    head.phase = phase_end_lf;
+                    ++at;
+                    break;
+                }
+                if (is_blank(bytes[at])) return stop(Status::folded_line);
+                if (bytes[at] == '\n') return stop(Status::bad_line_end);
+                if (!is(class_token, bytes[at])) return stop(Status::bad_field_name);
+                if (head.field_count == fields_max) return stop(Status::too_many_fields);
+                ++head.field_count;
+                head.mark = here();
+                head.phase = phase_name;
+                break;
+
+            case phase_name:
+                at = skip(class_token, bytes, at);
+                if (at == bytes.size()) break;
+                if (bytes[at] != ':') return stop(Status::bad_field_name);
+                head.colon = here();
+                head.phase = phase_value;
+                ++at;
+                break;
+
+            case phase_value:
+                at = skip(class_value, bytes, at);
+                if (at == bytes.size()) break;
+                if (bytes[at] == '\n') return stop(Status::bad_line_end);
+                if (bytes[at] != '\r') return stop(Status::bad_field_value);
+                head.phase = phase_value_lf;
+                ++at;
+                break;
+
+            default: return stop(Status::bad_method);  // not reached: a Resume that no scanner wrote
+        }
+    }
+    return stop(Status::incomplete);
+}
+
+constexpr std::size_t leading_empty_lines(std::string_view input) noexcept {
+    std::size_t at = 0;
+    while (input.size() - at >= 2 && input[at] == '\r' && input[at + 1] == '\n') at += 2;
+    return at;
+}
+
+// scan() and parse() without their outputs: `bytes` is set to the head without leading empty lines.
+constexpr Result advance(std::string_view input, std::string_view& bytes, Resume& resume, std::size_t fields_max,
+                         const Limits& limits) noexcept {
+    const std::size_t empty = resume.at == 0 ? leading_empty_lines(input) : 0;
+    const std::size_t head_bytes_max = limits.head_bytes_max < head_bytes_limit ? limits.head_bytes_max : head_bytes_limit;
+    bytes = input.substr(empty, head_bytes_max);
+    if (bytes.empty() && head_bytes_max > 0) return {Status::incomplete, empty};
+    if (resume.at == 0 && bytes.size() > 0 && bytes[0] == '\r') {
+        if (bytes.size() > 1) return {Status::bad_line_end, 0};
+        if (head_bytes_max > 1) return {Status::incomplete, empty};
+    }
+    const Status status = run(bytes, resume, fields_max);
+    if (status == Status::complete) return {status, empty + resume.at};
+    if (status != Status::incomplete) return {status, 0};
+    if (bytes.size() == head_bytes_max)
+        return {resume.phase <= phase_version_lf ? Status::request_line_too_long : Status::head_too_long, 0};
+    if (empty > 0) resume = Resume{};  // offsets would be wrong once the caller has dropped the empty lines, and right if it has not
+    return {Status::incomplete, empty};
+}
+
+constexpr Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
+    std::string_view bytes;
+    const Result result = advance(input, bytes, resume, ~std::size_t{0}, limits);
+    out.method = resume.method;
+    if (result.status == Status::complete) fill_request(bytes, resume, out);
+    return result;
+}
+
+// Views of the field lines of a head that run() found complete.
+constexpr std::size_t fill_fields(std::string_view head, std::size_t at, std::span<Field> fields) noexcept {
+    std::size_t count = 0;
+    while (head[at] != '\r') {
+        const std::size_t colon = skip(class_token, head, at);
+        const std::size_t end = skip(class_value, head, colon + 1);
+        fields[count] = {head.substr(at, colon - at), trim(head.substr(colon + 1, end - colon - 1))};
+        ++count;
+        at = end + 2;
+    }
+    return count;
+}
+
+constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume, const Limits& limits) noexcept {
+    constexpr std::size_t version_bytes = 11;  // behind the target: SP "HTTP/1.1" CR LF
+    std::string_view bytes;
+    const Result result = advance(input, bytes, resume, fields.size(), limits);
+    out.method = resume.method;
+    if (result.status != Status::complete) return result;
+    fill_request(bytes, resume, out);
+    out.method_name = bytes.substr(0, resume.target.begin - 1);
+    out.fields = fields.first(fill_fields(bytes, resume.target.end + version_bytes, fields));
+    return result;
+}
+
+inline bool supported() noexcept { return true; }
+
+}  // namespace scalar
+
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+// Choice of a kernel
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+
+inline constexpr Kernel kernel_table[] = {
+    {"scalar", scalar::supported, scalar::scan, scalar::parse},
+};
+
+constexpr std::size_t kernel_count = sizeof(kernel_table) / sizeof(kernel_table[0]);
+
+inline const Kernel* first_supported() noexcept {
+    for (const Kernel& candidate : kernel_table)
+        if (candidate.supported()) return &candidate;
+    return &kernel_table[kernel_count - 1];
+}
+
+// Scalar until start-up has looked at the CPU, so that a scan from another initialiser is slow and not wrong.
+inline constinit const Kernel* current_kernel = &kernel_table[kernel_count - 1];
+inline const bool kernel_chosen = (current_kernel = first_supported()) != nullptr;
+
+}  // namespace detail
+
+inline std::span<const Kernel> kernels() noexcept { return detail::kernel_table; }
+
+inline const Kernel& kernel() noexcept { return *detail::current_kernel; }
+
+inline bool use_kernel(std::string_view name) noexcept {
+    for (const Kernel& candidate : detail::kernel_table) {
+        if (candidate.name != name || !candidate.supported()) continue;
+        detail::current_kernel = &candidate;
+        return true;
+    }
+    return false;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+// Definitions
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+
+constexpr Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
+    if (__builtin_is_constant_evaluated()) return detail::scalar::scan(input, out, resume, limits);
+    return detail::current_kernel->scan(input, out, resume, limits);
+}
+
+constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume, const Limits& limits) noexcept {
+    if (__builtin_is_constant_evaluated()) return detail::scalar::parse(input, out, fields, resume, limits);
+    return detail::current_kernel->parse(input, out, fields, resume, limits);
+}
+
+constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, const Limits& limits) noexcept {
+    Resume resume{};
+    return parse(input, out, fields, resume, limits);
+}
+
+constexpr int status_code(Status status) noexcept {
+    switch (status) {
+        case Status::complete:
+        case Status::incomplete: return 0;
+        case Status::unsupported_version: return 505;
+        case Status::request_line_too_long: return 414;
+        case Status::head_too_long:
+        case Status::too_many_fields:
+        case Status::chunk_overhead_too_long: return 431;
+        case Status::unknown_transfer_encoding: return 501;
+        case Status::body_too_large: return 413;
+        default: return 400;
+    }
+}
+
+constexpr std::string_view reason(Status status) noexcept {
+    switch (status) {
+        case Status::complete: return "complete";
+        case Status::incomplete: return "incomplete";
+        case Status::bad_line_end: return "a line does not end in CRLF";
+        case Status::bad_method: return "the method is not a token";
+        case Status::bad_target: return "the request target is not valid";
+        case Status::bad_version: return "the HTTP version is not valid";
+        case Status::unsupported_version: return "the HTTP version is not 1.x";
+        case Status::request_line_too_long: return "the request line is too long";
+        case Status::head_too_long: return "the head is too long";
+        case Status::too_many_fields: return "there are too many fields";
+        case Status::folded_line: return "a line begins with a blank";
+        case Status::bad_field_name: return "a field name is not a token";
+        case Status::bad_field_value: return "a field value has a control byte";
+        case Status::bad_host: return "Host is not a host and port";
+        case Status::repeated_host: return "Host is repeated";
+        case Status::missing_host: return "Host is missing";
+        case Status::bad_content_length: return "Content-Length is not one number";
+        case Status::bad_transfer_encoding: return "Transfer-Encoding does not end in one chunked";
+        case Status::unknown_transfer_encoding: return "Transfer-Encoding has an unknown coding";
+        case Status::length_and_encoding: return "both Content-Length and Transfer-Encoding are given";
+        case Status::encoding_before_1_1: return "Transfer-Encoding is given in HTTP/1.0";
+        case Status::body_too_large: return "the body is too large";
+        case Status::bad_chunk_size: return "a chunk size is not a hexadecimal number";
+        case Status::bad_chunk_extension: return "a chunk extension is not valid";
+        case Status::bad_chunk_end: return "a chunk does not end in CRLF";
+        case Status::chunk_overhead_too_long: return "chunk extensions and trailers are too long";
+        case Status::bad_trailer: return "a trailer field is not valid";
+    }
+    return "unknown";
+}
+
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+// Body
+// ---------------------------------------------------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+// Where in the content the next byte stands. The chunked grammar is that of RFC 9112 7.1, its extensions that of 7.1.1 with BWS.
+enum BodyPhase : std::uint8_t {
+    body_done,
+    body_length,         // inside content of a known length
+    chunk_size_begin,    // the first digit
+    chunk_size,          // more digits, or their end
+    chunk_blank,         // a blank: only an extension can follow
+    chunk_name_begin,    // behind ";"
+    chunk_name,          // inside an extension's name
+    chunk_name_blank,    // behind it
+    chunk_value_begin,   // behind "="
+    chunk_value,         // inside an extension's token
+    chunk_quoted,        // inside its quoted string
+    chunk_escape,        // behind a backslash there
+    chunk_quoted_end,    // behind the closing quote
+    chunk_line_lf,       // the LF of a size line
+    chunk_data,
+    chunk_data_cr,
+    chunk_data_lf,
+    trailer_line,        // the first byte of a trailer line, or the CR of the last line
+    trailer_name,
+    trailer_value,
+    trailer_value_lf,
+    trailer_end_lf,
+};
+
+constexpr unsigned hex_value(char c) noexcept {
+    return is(class_digit, c) ? static_cast<unsigned>(c - '0') : static_cast<unsigned>(to_lower(c) - 'a') + 10;
+}
+
+// The next phase for a byte of a chunk extension, or chunk_size_begin where the byte is not allowed.
+constexpr BodyPhase extension_phase(BodyPhase phase, char c) noexcept {
+    constexpr BodyPhase not_allowed = chunk_size_begin;
+    switch (phase) {
+        case chunk_blank:  // an end of line is not allowed behind a blank: BWS stands before ";" only
+            return c == ';' ? chunk_name_begin : is_blank(c) ? chunk_blank : not_allowed;
+        case chunk_name_begin: return is(class_token, c) ? chunk_name : is_blank(c) ? chunk_name_begin : not_allowed;
+        case chunk_name:
+            if (is(class_token, c)) return chunk_name;
+            if (c == '\r') return chunk_line_lf;
+            [[fallthrough]];
+        case chunk_name_blank:
+            return c == '=' ? chunk_value_begin : c == ';' ? chunk_name_begin : is_blank(c) ? chunk_name_blank : not_allowed;
+        case chunk_value_begin:
+            return c == '"' ? chunk_quoted : is(class_token, c) ? chunk_value : is_blank(c) ? chunk_value_begin : not_allowed;
+        case chunk_value:
+            if (is(class_token, c)) return chunk_value;
+            [[fallthrough]];
+        case chunk_quoted_end:
+            return c == '\r' ? chunk_line_lf : c == ';' ? chunk_name_begin : is_blank(c) ? chunk_blank : not_allowed;
+        case chunk_quoted: return c == '"' ? chunk_quoted_end : c == '\\' ? chunk_escape : is(class_quoted, c) ? chunk_quoted : not_allowed;
+        case chunk_escape: return is(class_value, c) ? chunk_quoted : not_allowed;
+        default: return not_allowed;
+    }
+}
+
+}  // namespace detail
+
+constexpr bool Body::done() const noexcept { return phase_ == detail::body_done; }
+
+constexpr Result Body::begin(Body& body, const Request& request, std::uint64_t body_bytes_max) noexcept {
+    body = Body{};
+    body.allowance_ = (body_bytes_max < body_bytes_limit ? body_bytes_max : body_bytes_limit) & body_bytes_limit;
+    if (request.chunked) {
+        body.phase_ = detail::chunk_size_begin;
+        return {Status::incomplete, 0};
+    }
+    if (request.content_length > body.allowance_) return {Status::body_too_large, 0};
+    if (request.content_length == 0) return {Status::complete, 0};
+    body.left_ = request.content_length & body_bytes_limit;
+    body.phase_ = detail::body_length;
+    return {Status::incomplete, 0};
+}
+
+constexpr Result Body::discard(std::string_view input) noexcept {
+    constexpr unsigned size_digits_max = 16;  // of 64 bits: a larger number is no chunk size (and must not wrap)
+    std::size_t at = 0;
+    auto phase = static_cast<detail::BodyPhase>(phase_ & 0xff);
+    unsigned digits = static_cast<unsigned>(phase_ >> 8);
+    const auto stop = [&](Status status) {
+        phase_ = (phase | digits << 8) & 0xffff;
+        return Result{status, at};
+    };
+    // Counts one byte of overhead; false when there were too many.
+    const auto spend = [&] {
+        if (line_bytes_ == chunk_overhead_bytes_max) return false;
+        line_bytes_ = (line_bytes_ + 1) & 0xffff;
+        return true;
+    };
+
+    while (phase != detail::body_done && at < input.size()) {
+        const char c = input[at];
+        switch (phase) {
+            case detail::body_length:
+            case detail::chunk_data: {
+                const std::uint64_t here = input.size() - at;
+                const std::uint64_t taken = here < left_ ? here : left_;
+                left_ = (left_ - taken) & body_bytes_limit;
+                at += static_cast<std::size_t>(taken);
+                if (left_ == 0) phase = phase == detail::chunk_data ? detail::chunk_data_cr : detail::body_done;
+                continue;
+            }
+
+            case detail::chunk_size_begin:
+            case detail::chunk_size:
+                if (detail::is(detail::class_hex, c)) {
+                    const unsigned value = detail::hex_value(c);
+                    if (digits == 0 && value == 0) {  // leading zeros; the first digit of all is no overhead
+                        if (phase == detail::chunk_size && !spend()) return stop(Status::chunk_overhead_too_long);
+                    } else if (++digits > size_digits_max) {
+                        return stop(Status::bad_chunk_size);
+                    }
+                    const bool large = left_ > (body_bytes_limit - value) / 16;  // stays at the limit, which no allowance exceeds
+                    left_ = large ? body_bytes_limit : (left_ * 16 + value) & body_bytes_limit;
+                    phase = detail::chunk_size;
+                    break;
+                }
+                if (phase == detail::chunk_size_begin) return stop(Status::bad_chunk_size);
+                if (c != '\r' && c != ';' && !detail::is_blank(c)) return stop(Status::bad_chunk_size);
+                if (left_ > allowance_) return stop(Status::body_too_large);
+                phase = c == '\r' ? detail::chunk_line_lf : c == ';' ? detail::chunk_name_begin : detail::chunk_blank;
+                if (c != '\r' && !spend()) return stop(Status::chunk_overhead_too_long);
+                break;
+
+            case detail::chunk_line_lf:
+                if (c != '\n') return stop(Status::bad_chunk_end);
+                allowance_ = (allowance_ - left_) & body_bytes_limit;
+                phase = left_ == 0 ? detail::trailer_line : detail::chunk_data;
+                digits = 0;
+                break;
+
+            case detail::chunk_data_cr:
+                if (c != '\r') return stop(Status::bad_chunk_end);
+                phase = detail::chunk_data_lf;
+                break;
+
+            case detail::chunk_data_lf:
+                if (c != '\n') return stop(Status::bad_chunk_end);
+                phase = detail::chunk_size_begin;
+                break;
+
+            case detail::trailer_line:
+                if (c == '\r') {
+                    phase = detail::trailer_end_lf;
+                    break;
+                }
+                [[fallthrough]];
+            case detail::trailer_name:
+                if (c == ':' && phase == detail::trailer_name) {
+                    phase = detail::trailer_value;
+                } else if (detail::is(detail::class_token, c)) {
+                    phase = detail::trailer_name;
+                } else {
+                    return stop(Status::bad_trailer);
+                }
+                if (!spend()) return stop(Status::chunk_overhead_too_long);
+                break;
+
+            case detail::trailer_value:
+                if (c == '\r') {
+                    phase = detail::trailer_value_lf;
+                } else if (!detail::is(detail::class_value, c)) {
+                    return stop(Status::bad_trailer);
+                }
+                if (!spend()) return stop(Status::chunk_overhead_too_long);
+                break;
+
+            case detail::trailer_value_lf:
+            case detail::trailer_end_lf:
+                if (c != '\n') return stop(Status::bad_trailer);
+                phase = phase == detail::trailer_end_lf ? detail::body_done : detail::trailer_line;
+                break;
+
+            default: {
+                const detail::BodyPhase next = detail::extension_phase(phase, c);
+                if (next == detail::chunk_size_begin) return stop(Status::bad_chunk_extension);
+                if (!spend()) return stop(Status::chunk_overhead_too_long);
+                phase = next;
+                break;
+            }
+        }
+        ++at;
+    }
+    return stop(phase == detail::body_done ? Status::complete : Status::incomplete);
+}
+
+}  // namespace http
