@@ -49,7 +49,7 @@ variant_flags  = $(variant_$(VARIANT)) $(march_flag)
 remember = $(shell mkdir -p $(dir $(1)) && echo '$(2)' | cmp -s - $(1) || echo '$(2)' > $(1))
 quoted   = $(subst ','"'"',$(1))
 
-.PHONY: all server-if-any test test-quick test-asan test-tsan test-binaries headers tidy format format-check install clean help
+.PHONY: all server-if-any test test-quick test-asan test-tsan test-binaries headers floor tidy format format-check install clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
@@ -64,6 +64,14 @@ server: server.cpp build/server.flags Makefile
 
 build/server.flags: ; @:
 $(call remember,build/server.flags,$(call quoted,$(CXX) $(common) $(release) $(CXXFLAGS) $(LDFLAGS)))
+
+# ---- the measuring stick -----------------------------------------------------------------------------------------------------
+# The same flags as the server's: what the two cost apart must come from their code.
+
+floor: build/floor                  ## build the null server that figures are measured against
+build/floor: tools/floor.cpp build/server.flags Makefile
+	$(need_compiler)
+	$(CXX) $(common) $(release) $(CXXFLAGS) -MMD -MP -MF $@.d -MT $@ -o $@ $< $(hardening_link) $(LDFLAGS)
 
 # ---- tests -------------------------------------------------------------------------------------------------------------------
 # Every tests/*_test.cpp and tests/parse_*.cpp goes into one binary, `unit`. What includes ../server.cpp (with CEILING_NO_MAIN
@@ -101,7 +109,7 @@ have_server := $(if $(wildcard server.cpp),server)
 jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 variant_make = +@$(MAKE) --no-print-directory $(jobs) VARIANT=$(1) test-binaries
 
-test: $(have_server) headers        ## every test: plain and under the sanitizers, the command line, conformance; needs tools/setup test
+test: $(have_server) floor headers  ## every test: plain and under the sanitizers, the command line, conformance; needs tools/setup test
 	$(call variant_make,plain)
 	$(call variant_make,asan)
 	$(call variant_make,tsan)
@@ -153,4 +161,4 @@ help:                               ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
 	@echo '  variables: CXX=$(CXX) MARCH=$(MARCH) WERROR=$(WERROR) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
 
--include build/server.d $(wildcard $(out)/*.d)
+-include build/server.d build/floor.d $(wildcard $(out)/*.d)

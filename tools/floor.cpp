@@ -44,13 +44,14 @@ namespace {
 
 // ---- Limits ----------------------------------------------------------------------------------------------------------
 
-constexpr int events_max = 256;                       // per epoll_wait: more than the connections of any workload on one thread
-constexpr std::size_t input_bytes_max = 64 * 1024;    // one recv; a read that fills less proves the socket empty, epoll(7)
-constexpr std::size_t answers_max = 1024;             // copies of the answer that one send can carry
-constexpr std::size_t answer_bytes_max = 1024 * 1024; // so that the copies stay within a gigabyte
+constexpr int events_max = 256;  // per epoll_wait: more than the connections of any workload on one thread
+constexpr std::size_t input_bytes_max =
+    std::size_t{64} * 1024;                // one recv; a read that fills less proves the socket empty, epoll(7)
+constexpr std::size_t answers_max = 1024;  // copies of the answer that one send can carry
+constexpr std::size_t answer_bytes_max = std::size_t{1024} * 1024;  // so that the copies stay within a gigabyte
 constexpr unsigned threads_max = 1024;
-constexpr int backlog = 4096;                         // as ./server; the kernel cuts it to net.core.somaxconn
-constexpr int defer_accept_seconds = 1;               // tcp(7): the kernel holds a silent connection back about this long
+constexpr int backlog = 4096;            // as ./server; the kernel cuts it to net.core.somaxconn
+constexpr int defer_accept_seconds = 1;  // tcp(7): the kernel holds a silent connection back about this long
 constexpr int exit_system = 1;
 constexpr int exit_usage = 2;
 
@@ -196,7 +197,7 @@ int open_listener(Options& options) {
     }
     if (listen(fd, backlog) != 0) fail_errno("listen");
     if (getsockname(fd, reinterpret_cast<sockaddr*>(&name), &name_bytes) != 0) fail_errno("getsockname");
-    options.port = ntohs(name.sin_port);    // port 0: the other threads join the port that this one was given
+    options.port = ntohs(name.sin_port);  // port 0: the other threads join the port that this one was given
     return fd;
 }
 
@@ -214,7 +215,7 @@ void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {
 // Blank lines in what was read. Blocks of at most 255 positions let the sum stay in bytes, so that the compiler turns it
 // into compares and subtractions of whole vectors.
 std::size_t count_heads(const char* bytes, std::size_t count) {
-    constexpr std::size_t block = 192;    // three vectors of 64 bytes; a byte can hold the sum of 255
+    constexpr std::size_t block = 192;  // three vectors of 64 bytes; a byte can hold the sum of 255
     std::size_t heads = 0;
     for (std::size_t begin = 0; begin + 3 < count; begin += block) {
         const std::size_t end = begin + block < count - 3 ? begin + block : count - 3;
@@ -236,7 +237,7 @@ public:
         : mode_(options.mode), listener_(listener), copies_(copies), answer_bytes_(answer_bytes), counters_(counters) {
         epoll_ = epoll_create1(EPOLL_CLOEXEC);
         if (epoll_ < 0) fail_errno("epoll_create1");
-        watch(listener_, EPOLLIN);    // level-triggered, as ./server's
+        watch(listener_, EPOLLIN);  // level-triggered, as ./server's
     }
 
     [[noreturn]] void run() {
@@ -274,13 +275,13 @@ private:
             const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
             if (fd < 0) {
                 if (errno != EAGAIN) add(counters_.errors, 1);
-                return;    // level-triggered: what is left comes back
+                return;  // level-triggered: what is left comes back
             }
             add(counters_.connections, 1);
             if (serve(fd, 0) == Step::end) {
                 close(fd);
             } else {
-                watch(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);    // once, never changed
+                watch(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);  // once, never changed
             }
         }
     }
@@ -293,7 +294,8 @@ private:
             const std::size_t answers = mode_ == Mode::pipeline ? count_heads(input_.data(), static_cast<std::size_t>(count)) : 1;
             if (!answer(fd, answers) || mode_ == Mode::close) return Step::end;
             // A short read proves the socket empty, unless the peer's FIN came with the data: that gives no second edge.
-            if (static_cast<std::size_t>(count) < input_.size() && (what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0) return Step::stay;
+            if (static_cast<std::size_t>(count) < input_.size() && (what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0)
+                return Step::stay;
         }
     }
 
@@ -314,13 +316,13 @@ private:
     Mode mode_;
     int listener_;
     int epoll_;
-    const std::string& copies_;    // the answer, back to back: n answers are one send without a copy
+    const std::string& copies_;  // the answer, back to back: n answers are one send without a copy
     std::size_t answer_bytes_;
     Counters& counters_;
     std::array<char, input_bytes_max> input_;
 };
 
-std::uint64_t total(const std::vector<Counters>& counters, std::atomic<std::uint64_t> Counters::* member) {
+std::uint64_t total(const std::vector<Counters>& counters, std::atomic<std::uint64_t> Counters::*member) {
     std::uint64_t sum = 0;
     for (const Counters& each : counters) sum += (each.*member).load(std::memory_order_relaxed);
     return sum;
@@ -353,16 +355,17 @@ int main(int argc, char** argv) {
     std::array<char, INET_ADDRSTRLEN> address{};
     inet_ntop(AF_INET, &options.address, address.data(), address.size());
     std::fprintf(stderr, "floor: listening on http://%s:%u/, %u thread%s, answers of %zu bytes; a measuring stick, not a server\n",
-                 address.data(), static_cast<unsigned>(options.port), options.threads, options.threads == 1 ? "" : "s", answer.size());
+                 address.data(), static_cast<unsigned>(options.port), options.threads, options.threads == 1 ? "" : "s",
+                 answer.size());
 
     int signal = 0;
     sigwait(&stop, &signal);
-    const auto sum = [&counters](std::atomic<std::uint64_t> Counters::* member) {
+    const auto sum = [&counters](std::atomic<std::uint64_t> Counters::*member) {
         return static_cast<unsigned long long>(total(counters, member));
     };
     std::fprintf(stderr, "floor: connections %llu, answers %llu, waits %llu, events %llu, short sends %llu, accept errors %llu\n",
                  sum(&Counters::connections), sum(&Counters::answers), sum(&Counters::waits), sum(&Counters::events),
                  sum(&Counters::short_sends), sum(&Counters::errors));
     std::fflush(stderr);
-    std::_Exit(0);    // the threads never end: nothing of theirs may be torn down under them
+    std::_Exit(0);  // the threads never end: nothing of theirs may be torn down under them
 }
