@@ -1,0 +1,106 @@
+"""Starts the server for tests: on a port the kernel chooses, read from its banner, and stopped by its own process id."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BINARY = os.environ.get("CEILING_SERVER", str(ROOT / "server"))
+START_SECONDS_MAX = 20.0  # milliseconds are usual; a sanitizer's build on a loaded machine takes seconds
+STOP_SECONDS_MAX = 20.0
+ADDRESS = re.compile(r"\b(127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d+)")
+
+
+class Server:
+    """A running server; `with Server("--threads", "1") as server:` ends it and fails if it did not end well."""
+
+    def __init__(self, *options, listen="127.0.0.1:0", wait=True, prefix=(), environment=None, pass_fds=(), preexec=None):
+        self.command = [*prefix, BINARY, *(("--listen", listen) if listen else ()), *options]
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env=environment, pass_fds=pass_fds, preexec_fn=preexec)
+        self._lines = {"stdout": [], "stderr": []}
+        self._readers = [threading.Thread(target=self._read, args=(name,), daemon=True) for name in self._lines]
+        for reader in self._readers:
+            reader.start()
+        if wait:
+            self.wait_for_banner()
+
+    def _read(self, name):
+        for line in getattr(self.process, name):
+            self._lines[name].append(line.decode(errors="replace"))
+
+    @property
+    def errors(self):
+        """What it has written to stderr so far."""
+        return "".join(self._lines["stderr"])
+
+    @property
+    def output(self):
+        return "".join(self._lines["stdout"])
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def port(self):
+        """The port of the first listener, as the banner says it."""
+        return int(ADDRESS.search(self.errors).group(2))
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}/"
+
+    def wait_until(self, condition, what, seconds=START_SECONDS_MAX):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if self.process.poll() is not None and not condition():
+                self._join()
+                if condition():
+                    return
+                raise AssertionError(f"the server ended with status {self.process.returncode} before {what}: {self.errors}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no sign of {what} after {seconds} s: {self.errors}")
+            time.sleep(0.005)
+
+    def wait_for_banner(self):
+        self.wait_until(lambda: ADDRESS.search(self.errors) or "unix:" in self.errors, "its banner")
+
+    def _join(self):
+        for reader in self._readers:
+            reader.join(5)
+
+    def wait(self, seconds=STOP_SECONDS_MAX):
+        """Waits for the end; gives the exit status."""
+        status = self.process.wait(seconds)
+        self._join()
+        return status
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def stop(self, number=signal.SIGTERM, seconds=STOP_SECONDS_MAX):
+        """Ends it by a signal; gives the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.wait()
+            raise AssertionError(f"still running {seconds} s after signal {number}: {self.errors}") from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            status = self.stop()
+            if status != 0:
+                raise AssertionError(f"exit status {status} after SIGTERM: {self.errors}")
+        elif self.process.poll() is None:
+            self.process.kill()
+            self.wait()
