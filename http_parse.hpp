@@ -1,10 +1,10 @@
 // http_parse.hpp: an HTTP/1.x request parser as pure functions over bytes.
 //
-// The problem. A server must know where a request ends, what it asks for and how its body is framed, and it must know it for every byte
-// sequence a peer can send, in whatever pieces it arrives. The idea: one *scanner* written twice. The scalar one is a small state machine that
-// decides everything; it is constexpr and can stop and resume at any byte. The SIMD ones look at 64 bytes at a time, and only ever say "this is
-// a whole, valid head, and here is what it says"; whatever they do not like or do not see the end of, they leave to the scalar one. So
-// there is one verdict, whichever kernel looked first and however the bytes were cut.
+// The problem. A server must know where a request ends, what it asks for and how its body is framed, and it must know it for every
+// byte sequence a peer can send, in whatever pieces it arrives. The idea: one *scanner* written twice. The scalar one is a small
+// state machine that decides everything; it is constexpr and can stop and resume at any byte. The SIMD ones look at 64 bytes at a
+// time, and only ever say "this is a whole, valid head, and here is what it says"; whatever they do not like or do not see the end
+// of, they leave to the scalar one. So there is one verdict, whichever kernel looked first and however the bytes were cut.
 //
 //     offset  0   4 6        14 16    22        31 33 35
 //             GET / HTTP/1.1 \r\n Host: localhost \r\n \r\n
@@ -21,11 +21,12 @@
 //     if (result.status == http::Status::complete) answer(request, input.substr(result.consumed));
 //     else if (result.status != http::Status::incomplete) refuse(http::status_code(result.status));
 //
-// Contract. The input is never written and never read past its end. Views point into the input: they die when its bytes move. Nothing is
-// allocated, nothing throws, no function blocks. The grammar is that of RFC 9110 and 9112 taken strictly: CRLF ends lines (9112 2.2 lets a
-// recipient take a bare LF; we do not, as two parsers that differ there can be played against each other), no folded lines (9112 5.2), no blank
-// before a colon (9112 5.1), targets by the grammar of RFC 3986, one valid Host (9112 3.2), and no doubt about the length of a body (9112 6.3).
-// What it is not: a response parser, a URI library, or a decoder of bodies. `Body` finds where a body ends and throws the bytes away.
+// Contract. The input is never written and never read past its end. Views point into the input: they die when its bytes move.
+// Nothing is allocated, nothing throws, no function blocks. The grammar is that of RFC 9110 and 9112 taken strictly: CRLF ends
+// lines (9112 2.2 lets a recipient take a bare LF; we do not, as two parsers that differ there can be played against each other),
+// no folded lines (9112 5.2), no blank before a colon (9112 5.1), targets by the grammar of RFC 3986, one valid Host (9112 3.2),
+// and no doubt about the length of a body (9112 6.3). What it is not: a response parser, a URI library, or a decoder of bodies.
+// `Body` finds where a body ends and throws the bytes away.
 #pragma once
 
 #include <cstddef>
@@ -35,12 +36,10 @@
 
 namespace http {
 
-// ---------------------------------------------------------------------------------------------------------------------------------------------
-// Limits
-// ---------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Limits -------------------------------------------------------------------------------------------------------------------
 
-// What a chunked body may carry beside its data: extensions, leading zeros of sizes and the trailer section, all together (RFC 9112 7.1.1
-// asks for such a bound). As much as a whole head may have by default.
+// What a chunked body may carry beside its data: extensions, leading zeros of sizes and the trailer section, all together (RFC
+// 9112 7.1.1 asks for such a bound). As much as a whole head may have by default.
 inline constexpr std::uint32_t chunk_overhead_bytes_max = 16384;
 // Body lengths are kept in 48 bits; no body limit can be larger. 256 TiB.
 inline constexpr std::uint64_t body_bytes_limit = (std::uint64_t{1} << 48) - 1;
@@ -50,19 +49,18 @@ inline constexpr std::size_t head_bytes_limit = 0xffff'ffff;
 static_assert(chunk_overhead_bytes_max <= 0xffff, "Body counts the overhead in 16 bits");
 
 struct Limits {
-    // A longer head is refused: 414 while in the request line, 431 behind it. 16 KiB: twice the 8000 octets that RFC 9112 3 recommends to
-    // accept for the request line alone.
+    // A longer head is refused: 414 while in the request line, 431 behind it. 16 KiB: twice the 8000 octets that RFC 9112 3
+    // recommends to accept for the request line alone.
     std::size_t head_bytes_max = 16384;
 };
 
-// ---------------------------------------------------------------------------------------------------------------------------------------------
-// Types
-// ---------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Types --------------------------------------------------------------------------------------------------------------------
 
 // RFC 9110 9.1 and RFC 5789. `unknown` is a valid token that is none of them: the request is well formed and a server answers 501.
 enum class Method : std::uint8_t { get, head, post, put, patch, delete_, options, trace, connect, unknown };
 
-// The verdict. The first two are no errors; each of the others says why a request was rejected, in the order of the bytes that prove it.
+// The verdict. The first two are no errors; each of the others says why a request was rejected, in the order of the bytes that
+// prove it.
 enum class Status : std::uint8_t {
     complete,
     incomplete,
@@ -106,7 +104,7 @@ struct Request {
     std::string_view if_modified_since;  // the first
     std::uint64_t content_length = 0;
     Method method = Method::unknown;
-    std::uint8_t version_minor = 0;    // 0 or 1; a higher minor counts as 1 (RFC 9110 2.5)
+    std::uint8_t version_minor = 0;  // 0 or 1; a higher minor counts as 1 (RFC 9110 2.5)
     bool has_content_length = false;
     bool chunked = false;
     bool keep_alive = false;       // RFC 9112 9.3: version and Connection together
@@ -126,8 +124,8 @@ struct FullRequest : Request {
     std::span<const Field> fields;  // the used part of the caller's array
 };
 
-// What is known of an incomplete head. A fresh one knows nothing; only the scanner reads or writes it. It holds offsets and no pointers, so the
-// bytes may move between two calls.
+// What is known of an incomplete head. A fresh one knows nothing; only the scanner reads or writes it. It holds offsets and no
+// pointers, so the bytes may move between two calls.
 struct Resume {
     struct Range {
         std::uint32_t begin = 0, end = 0;
@@ -145,9 +143,7 @@ struct Resume {
 };
 static_assert(sizeof(Resume) <= 64, "a waiting connection pays for this");
 
-// ---------------------------------------------------------------------------------------------------------------------------------------------
-// API
-// ---------------------------------------------------------------------------------------------------------------------------------------------
+// ---- API ----------------------------------------------------------------------------------------------------------------------
 
 // The answer's status code: 400, 413, 414, 431, 501 or 505; 0 for complete and incomplete.
 [[nodiscard]] constexpr int status_code(Status status) noexcept;
@@ -157,21 +153,24 @@ static_assert(sizeof(Resume) <= 64, "a waiting connection pays for this");
 
 // Finds the end of one request head, validates all of it, and keeps what a server acts on.
 //
-//   complete     `out` is filled; `consumed` is the length of the head, its empty line and empty lines before it included (RFC 9112 2.2).
-//   incomplete   call again with more bytes and the same `resume`. `consumed` counts empty lines at the front (0 where there are none):
+//   complete     `out` is filled; `consumed` is the length of the head, its empty line and empty lines before it included (RFC
+//   9112 2.2). incomplete   call again with more bytes and the same `resume`. `consumed` counts empty lines at the front (0 where
+//   there are none):
 //                they are done with and should be dropped before the next call, so that nobody has to keep them.
-//   otherwise    rejected as soon as the bytes prove it: a byte that is out of place at once, a field's meaning when its line has ended.
+//   otherwise    rejected as soon as the bytes prove it: a byte that is out of place at once, a field's meaning when its line has
+//   ended.
 //                `out.method` is valid if the method was complete (an answer to HEAD has no body), else `unknown`. `consumed` is 0.
 //
-// The verdict is the same however the bytes are cut, and never depends on bytes beyond head_bytes_max (counted behind leading empty lines).
-// Each byte is examined a bounded number of times, also when they arrive one by one.
+// The verdict is the same however the bytes are cut, and never depends on bytes beyond head_bytes_max (counted behind leading empty
+// lines). Each byte is examined a bounded number of times, also when they arrive one by one.
 [[nodiscard]] constexpr Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept;
 
-// The same, and every field line as a pair of views into the input. Same verdicts, except that a head with more lines than `fields` has room
-// for is rejected.
+// The same, and every field line as a pair of views into the input. Same verdicts, except that a head with more lines than `fields`
+// has room for is rejected.
 [[nodiscard]] constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
                                      const Limits& limits) noexcept;
-[[nodiscard]] constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, const Limits& limits) noexcept;
+[[nodiscard]] constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields,
+                                     const Limits& limits) noexcept;
 
 // Finds the end of the content behind a head and throws the bytes away, in whatever pieces they come. Trivially copyable, 16 bytes.
 class Body {
@@ -179,8 +178,8 @@ public:
     // Prepares for the content that `request` announces. Complete: there is none. Incomplete: discard() it. Or body_too_large.
     [[nodiscard]] static constexpr Result begin(Body& body, const Request& request, std::uint64_t body_bytes_max) noexcept;
 
-    // Takes bytes. `consumed` is always valid: all of them when incomplete, up to the end of the content when complete, up to the byte
-    // that proves it when rejected. A rejected body stays where it is: it must not be offered more.
+    // Takes bytes. `consumed` is always valid: all of them when incomplete, up to the end of the content when complete, up to the
+    // byte that proves it when rejected. A rejected body stays where it is: it must not be offered more.
     [[nodiscard]] constexpr Result discard(std::string_view input) noexcept;
 
     [[nodiscard]] constexpr bool done() const noexcept;
@@ -198,7 +197,8 @@ struct Kernel {
     std::string_view name;
     bool (*supported)() noexcept;  // by this CPU
     Result (*scan)(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept;
-    Result (*parse)(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume, const Limits& limits) noexcept;
+    Result (*parse)(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
+                    const Limits& limits) noexcept;
 };
 
 // Every kernel in this build, fastest first; the last is "scalar", which runs anywhere.
@@ -207,12 +207,11 @@ struct Kernel {
 // The kernel that scan() and parse() use: the first supported one, unless use_kernel() chose.
 [[nodiscard]] inline const Kernel& kernel() noexcept;
 
-// Forces a kernel by name; false, and no change, if there is none of that name or the CPU lacks it. Not to be called while others scan.
+// Forces a kernel by name; false, and no change, if there is none of that name or the CPU lacks it. Not to be called while others
+// scan.
 inline bool use_kernel(std::string_view name) noexcept;
 
-// ---------------------------------------------------------------------------------------------------------------------------------------------
-// Byte classes
-// ---------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Byte classes -------------------------------------------------------------------------------------------------------------
 
 namespace detail {
 
@@ -265,16 +264,22 @@ constexpr ClassTable make_class_table() noexcept {
 
 inline constexpr ClassTable class_table = make_class_table();
 
-constexpr bool is(Class which, char c) noexcept { return (class_table.of[static_cast<unsigned char>(c)] & which) != 0; }
+constexpr bool is(Class which, char c) noexcept {
+    return (class_table.of[static_cast<unsigned char>(c)] & which) != 0;
+}
 
-constexpr bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
+constexpr bool is_blank(char c) noexcept {
+    return c == ' ' || c == '\t';
+}
 
 constexpr std::size_t skip(Class which, std::string_view bytes, std::size_t at) noexcept {
     while (at < bytes.size() && is(which, bytes[at])) ++at;
     return at;
 }
 
-constexpr char to_lower(char c) noexcept { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
+constexpr char to_lower(char c) noexcept {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+}
 
 // `lower` is written in small letters.
 constexpr bool equals_without_case(std::string_view bytes, std::string_view lower) noexcept {
@@ -300,48 +305,46 @@ constexpr bool next_element(std::string_view& list, std::string_view& element) n
     return true;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------------------
-// Meaning: what elements of a head say. Shared by all kernels; none of this looks outside the element.
-// ---------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Meaning: what elements of a head say. Shared by all kernels; none of this looks outside the element. ---------------------
 
 enum Seen : std::uint16_t {
     seen_host = 1,
     seen_content_length = 2,
-    seen_encoding = 4,          // a Transfer-Encoding line
-    seen_chunked_last = 8,      // its last coding so far is chunked
-    seen_encoding_other = 16,   // it names another coding
-    seen_encoding_bad = 32,     // something follows chunked
-    seen_close = 64,            // Connection: close
-    seen_keep_alive = 128,      // Connection: keep-alive
+    seen_encoding = 4,         // a Transfer-Encoding line
+    seen_chunked_last = 8,     // its last coding so far is chunked
+    seen_encoding_other = 16,  // it names another coding
+    seen_encoding_bad = 32,    // something follows chunked
+    seen_close = 64,           // Connection: close
+    seen_keep_alive = 128,     // Connection: keep-alive
     seen_expect_continue = 256,
     seen_expect_other = 512,
     seen_if_none_match = 1024,
     seen_if_modified_since = 2048,
-    seen_absolute = 4096,       // `host` is the authority of the target, and stays it
+    seen_absolute = 4096,  // `host` is the authority of the target, and stays it
 };
 
 constexpr Method method_of(std::string_view token) noexcept {
     switch (token.size()) {
-        case 3:
-            if (token == "GET") return Method::get;
-            if (token == "PUT") return Method::put;
-            break;
-        case 4:
-            if (token == "HEAD") return Method::head;
-            if (token == "POST") return Method::post;
-            break;
-        case 5:
-            if (token == "PATCH") return Method::patch;
-            if (token == "TRACE") return Method::trace;
-            break;
-        case 6:
-            if (token == "DELETE") return Method::delete_;
-            break;
-        case 7:
-            if (token == "OPTIONS") return Method::options;
-            if (token == "CONNECT") return Method::connect;
-            break;
-        default: break;
+    case 3:
+        if (token == "GET") return Method::get;
+        if (token == "PUT") return Method::put;
+        break;
+    case 4:
+        if (token == "HEAD") return Method::head;
+        if (token == "POST") return Method::post;
+        break;
+    case 5:
+        if (token == "PATCH") return Method::patch;
+        if (token == "TRACE") return Method::trace;
+        break;
+    case 6:
+        if (token == "DELETE") return Method::delete_;
+        break;
+    case 7:
+        if (token == "OPTIONS") return Method::options;
+        if (token == "CONNECT") return Method::connect;
+        break;
+    default: break;
     }
     return Method::unknown;
 }
@@ -359,8 +362,8 @@ struct Authority {
     bool has_port;  // at least one digit behind the colon
 };
 
-// uri-host [":" port], without user information (RFC 9110 4.2.4). An IP literal is checked for its bytes, not for its meaning: "[" then
-// hexadecimal digits, colons and dots, then "]". No IPvFuture (RFC 3986 3.2.2 defines none).
+// uri-host [":" port], without user information (RFC 9110 4.2.4). An IP literal is checked for its bytes, not for its meaning: "["
+// then hexadecimal digits, colons and dots, then "]". No IPvFuture (RFC 3986 3.2.2 defines none).
 constexpr Authority authority_of(std::string_view bytes) noexcept {
     constexpr Authority invalid{false, false, false};
     std::size_t at = 0;
@@ -395,7 +398,8 @@ constexpr bool target_is_valid(Method method, std::string_view target, std::stri
     } else {  // absolute-form, of a scheme with an authority: scheme "://" host [":" port] path-abempty ["?" query]
         if (!is(class_alpha, target[0])) return false;
         std::size_t at = 1;
-        while (at < target.size() && (is(class_alpha, target[at]) || is(class_digit, target[at]) || contains("+-.", target[at]))) ++at;
+        while (at < target.size() && (is(class_alpha, target[at]) || is(class_digit, target[at]) || contains("+-.", target[at])))
+            ++at;
         if (target.substr(at, 3) != "://") return false;
         at += 3;
         const std::size_t begin = at;
@@ -464,33 +468,33 @@ constexpr Status read_host(std::string_view value, Resume::Range range, Resume& 
 // Acts on one field line whose syntax is valid. `range` is where `value` stands in the input.
 constexpr Status read_field(std::string_view name, std::string_view value, Resume::Range range, Resume& head) noexcept {
     switch (name.size()) {
-        case 4:
-            if (equals_without_case(name, "host")) return read_host(value, range, head);
-            break;
-        case 6:
-            if (equals_without_case(name, "expect")) read_expect(value, head);
-            break;
-        case 10:
-            if (equals_without_case(name, "connection")) read_connection(value, head);
-            break;
-        case 13:
-            if (equals_without_case(name, "if-none-match") && (head.seen & seen_if_none_match) == 0) {
-                head.if_none_match = range;
-                head.seen |= seen_if_none_match;
-            }
-            break;
-        case 14:
-            if (equals_without_case(name, "content-length")) return read_content_length(value, head);
-            break;
-        case 17:
-            if (equals_without_case(name, "transfer-encoding")) {
-                read_transfer_encoding(value, head);
-            } else if (equals_without_case(name, "if-modified-since") && (head.seen & seen_if_modified_since) == 0) {
-                head.if_modified_since = range;
-                head.seen |= seen_if_modified_since;
-            }
-            break;
-        default: break;
+    case 4:
+        if (equals_without_case(name, "host")) return read_host(value, range, head);
+        break;
+    case 6:
+        if (equals_without_case(name, "expect")) read_expect(value, head);
+        break;
+    case 10:
+        if (equals_without_case(name, "connection")) read_connection(value, head);
+        break;
+    case 13:
+        if (equals_without_case(name, "if-none-match") && (head.seen & seen_if_none_match) == 0) {
+            head.if_none_match = range;
+            head.seen |= seen_if_none_match;
+        }
+        break;
+    case 14:
+        if (equals_without_case(name, "content-length")) return read_content_length(value, head);
+        break;
+    case 17:
+        if (equals_without_case(name, "transfer-encoding")) {
+            read_transfer_encoding(value, head);
+        } else if (equals_without_case(name, "if-modified-since") && (head.seen & seen_if_modified_since) == 0) {
+            head.if_modified_since = range;
+            head.seen |= seen_if_modified_since;
+        }
+        break;
+    default: break;
     }
     return Status::complete;
 }
@@ -527,9 +531,7 @@ constexpr void fill_request(std::string_view bytes, const Resume& head, Request&
     out.expect_other = seen(seen_expect_other);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------------------
-// The scalar kernel: a state machine that can stop at any byte
-// ---------------------------------------------------------------------------------------------------------------------------------------------
+// ---- The scalar kernel: a state machine that can stop at any byte -------------------------------------------------------------
 
 namespace scalar {
 
@@ -545,7 +547,8 @@ enum Phase : std::uint8_t {
     phase_end_lf,
 };
 
-// Examines bytes from head.at on. Each phase skips what it allows and judges the first byte it does not; out of bytes means incomplete.
+// Examines bytes from head.at on. Each phase skips what it allows and judges the first byte it does not; out of bytes means
+// incomplete.
 constexpr Status run(std::string_view bytes, Resume& head, std::size_t fields_max) noexcept {
     std::size_t at = head.at;
     const auto stop = [&](Status status) {
@@ -556,100 +559,100 @@ constexpr Status run(std::string_view bytes, Resume& head, std::size_t fields_ma
 
     while (at < bytes.size()) {
         switch (head.phase) {
-            case phase_method:
-                at = skip(class_token, bytes, at);
-                if (at == bytes.size()) break;
-                if (bytes[at] != ' ' || at == 0) return stop(Status::bad_method);
-                head.method = method_of(bytes.substr(0, at));
-                head.mark = here() + 1;
-                head.phase = phase_target;
-                ++at;
-                break;
+        case phase_method:
+            at = skip(class_token, bytes, at);
+            if (at == bytes.size()) break;
+            if (bytes[at] != ' ' || at == 0) return stop(Status::bad_method);
+            head.method = method_of(bytes.substr(0, at));
+            head.mark = here() + 1;
+            head.phase = phase_target;
+            ++at;
+            break;
 
-            case phase_target: {
-                at = skip(class_target, bytes, at);
-                if (at == bytes.size()) break;
-                if (bytes[at] != ' ') return stop(Status::bad_target);
-                head.target = {head.mark, here()};
-                std::string_view authority;
-                if (!target_is_valid(head.method, view_of(bytes, head.target, true), authority)) return stop(Status::bad_target);
-                if (authority.data() != nullptr) {
-                    const auto begin = static_cast<std::uint32_t>(authority.data() - bytes.data());
-                    head.host = {begin, begin + static_cast<std::uint32_t>(authority.size())};
-                    head.seen |= seen_absolute;
-                }
-                head.mark = here() + 1;
-                head.phase = phase_version;
+        case phase_target: {
+            at = skip(class_target, bytes, at);
+            if (at == bytes.size()) break;
+            if (bytes[at] != ' ') return stop(Status::bad_target);
+            head.target = {head.mark, here()};
+            std::string_view authority;
+            if (!target_is_valid(head.method, view_of(bytes, head.target, true), authority)) return stop(Status::bad_target);
+            if (authority.data() != nullptr) {
+                const auto begin = static_cast<std::uint32_t>(authority.data() - bytes.data());
+                head.host = {begin, begin + static_cast<std::uint32_t>(authority.size())};
+                head.seen |= seen_absolute;
+            }
+            head.mark = here() + 1;
+            head.phase = phase_version;
+            ++at;
+            break;
+        }
+
+        case phase_version: {
+            constexpr std::string_view pattern = "HTTP/0.0\r";  // "0" stands for a digit
+            const char expected = pattern[at - head.mark];
+            if (expected == '0' ? !is(class_digit, bytes[at]) : bytes[at] != expected) return stop(Status::bad_version);
+            if (expected == '\r') {
+                if (bytes[head.mark + 5] != '1') return stop(Status::unsupported_version);
+                head.version_minor = bytes[head.mark + 7] == '0' ? 0 : 1;
+                head.phase = phase_version_lf;
+            }
+            ++at;
+            break;
+        }
+
+        case phase_version_lf:
+        case phase_value_lf:
+        case phase_end_lf:
+            if (bytes[at] != '\n') return stop(Status::bad_line_end);
+            if (head.phase == phase_end_lf) {
+                ++at;
+                return stop(judge_head(head));
+            }
+            if (head.phase == phase_value_lf) {
+                const std::string_view value = trim(bytes.substr(head.colon + 1, at - 1 - (head.colon + 1)));
+                const auto begin = static_cast<std::uint32_t>(value.data() - bytes.data());
+                const Resume::Range range{begin, begin + static_cast<std::uint32_t>(value.size())};
+                const Status status = read_field(bytes.substr(head.mark, head.colon - head.mark), value, range, head);
+                if (status != Status::complete) return stop(status);
+            }
+            head.phase = phase_line;
+            ++at;
+            break;
+
+        case phase_line:
+            if (bytes[at] == '\r') {
+                head.phase = phase_end_lf;
                 ++at;
                 break;
             }
+            if (is_blank(bytes[at])) return stop(Status::folded_line);
+            if (bytes[at] == '\n') return stop(Status::bad_line_end);
+            if (!is(class_token, bytes[at])) return stop(Status::bad_field_name);
+            if (head.field_count == fields_max) return stop(Status::too_many_fields);
+            ++head.field_count;
+            head.mark = here();
+            head.phase = phase_name;
+            break;
 
-            case phase_version: {
-                constexpr std::string_view pattern = "HTTP/0.0\r";  // "0" stands for a digit
-                const char expected = pattern[at - head.mark];
-                if (expected == '0' ? !is(class_digit, bytes[at]) : bytes[at] != expected) return stop(Status::bad_version);
-                if (expected == '\r') {
-                    if (bytes[head.mark + 5] != '1') return stop(Status::unsupported_version);
-                    head.version_minor = bytes[head.mark + 7] == '0' ? 0 : 1;
-                    head.phase = phase_version_lf;
-                }
-                ++at;
-                break;
-            }
+        case phase_name:
+            at = skip(class_token, bytes, at);
+            if (at == bytes.size()) break;
+            if (bytes[at] != ':') return stop(Status::bad_field_name);
+            head.colon = here();
+            head.phase = phase_value;
+            ++at;
+            break;
 
-            case phase_version_lf:
-            case phase_value_lf:
-            case phase_end_lf:
-                if (bytes[at] != '\n') return stop(Status::bad_line_end);
-                if (head.phase == phase_end_lf) {
-                    ++at;
-                    return stop(judge_head(head));
-                }
-                if (head.phase == phase_value_lf) {
-                    const std::string_view value = trim(bytes.substr(head.colon + 1, at - 1 - (head.colon + 1)));
-                    const auto begin = static_cast<std::uint32_t>(value.data() - bytes.data());
-                    const Resume::Range range{begin, begin + static_cast<std::uint32_t>(value.size())};
-                    const Status status = read_field(bytes.substr(head.mark, head.colon - head.mark), value, range, head);
-                    if (status != Status::complete) return stop(status);
-                }
-                head.phase = phase_line;
-                ++at;
-                break;
+        case phase_value:
+            at = skip(class_value, bytes, at);
+            if (at == bytes.size()) break;
+            if (bytes[at] == '\n') return stop(Status::bad_line_end);
+            if (bytes[at] != '\r') return stop(Status::bad_field_value);
+            head.phase = phase_value_lf;
+            ++at;
+            break;
 
-            case phase_line:
-                if (bytes[at] == '\r') {
-                    head.phase = phase_end_lf;
-                    ++at;
-                    break;
-                }
-                if (is_blank(bytes[at])) return stop(Status::folded_line);
-                if (bytes[at] == '\n') return stop(Status::bad_line_end);
-                if (!is(class_token, bytes[at])) return stop(Status::bad_field_name);
-                if (head.field_count == fields_max) return stop(Status::too_many_fields);
-                ++head.field_count;
-                head.mark = here();
-                head.phase = phase_name;
-                break;
-
-            case phase_name:
-                at = skip(class_token, bytes, at);
-                if (at == bytes.size()) break;
-                if (bytes[at] != ':') return stop(Status::bad_field_name);
-                head.colon = here();
-                head.phase = phase_value;
-                ++at;
-                break;
-
-            case phase_value:
-                at = skip(class_value, bytes, at);
-                if (at == bytes.size()) break;
-                if (bytes[at] == '\n') return stop(Status::bad_line_end);
-                if (bytes[at] != '\r') return stop(Status::bad_field_value);
-                head.phase = phase_value_lf;
-                ++at;
-                break;
-
-            default: return stop(Status::bad_method);  // not reached: a Resume that no scanner wrote
+        default: return stop(Status::bad_method);  // not reached: a Resume that no scanner wrote
         }
     }
     return stop(Status::incomplete);
@@ -677,7 +680,8 @@ constexpr Result advance(std::string_view input, std::string_view& bytes, Resume
     if (status != Status::incomplete) return {status, 0};
     if (bytes.size() == head_bytes_max)
         return {resume.phase <= phase_version_lf ? Status::request_line_too_long : Status::head_too_long, 0};
-    if (empty > 0) resume = Resume{};  // offsets would be wrong once the caller has dropped the empty lines, and right if it has not
+    if (empty > 0)
+        resume = Resume{};  // offsets would be wrong once the caller has dropped the empty lines, and right if it has not
     return {Status::incomplete, empty};
 }
 
@@ -702,7 +706,8 @@ constexpr std::size_t fill_fields(std::string_view head, std::size_t at, std::sp
     return count;
 }
 
-constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume, const Limits& limits) noexcept {
+constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
+                       const Limits& limits) noexcept {
     constexpr std::size_t version_bytes = 11;  // behind the target: SP "HTTP/1.1" CR LF
     std::string_view bytes;
     const Result result = advance(input, bytes, resume, fields.size(), limits);
@@ -714,13 +719,13 @@ constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field
     return result;
 }
 
-inline bool supported() noexcept { return true; }
+inline bool supported() noexcept {
+    return true;
+}
 
 }  // namespace scalar
 
-// ---------------------------------------------------------------------------------------------------------------------------------------------
-// Choice of a kernel
-// ---------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Choice of a kernel -------------------------------------------------------------------------------------------------------
 
 inline constexpr Kernel kernel_table[] = {
     {"scalar", scalar::supported, scalar::scan, scalar::parse},
@@ -740,9 +745,13 @@ inline const bool kernel_chosen = (current_kernel = first_supported()) != nullpt
 
 }  // namespace detail
 
-inline std::span<const Kernel> kernels() noexcept { return detail::kernel_table; }
+inline std::span<const Kernel> kernels() noexcept {
+    return detail::kernel_table;
+}
 
-inline const Kernel& kernel() noexcept { return *detail::current_kernel; }
+inline const Kernel& kernel() noexcept {
+    return *detail::current_kernel;
+}
 
 inline bool use_kernel(std::string_view name) noexcept {
     for (const Kernel& candidate : detail::kernel_table) {
@@ -753,16 +762,15 @@ inline bool use_kernel(std::string_view name) noexcept {
     return false;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------------------
-// Definitions
-// ---------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Definitions --------------------------------------------------------------------------------------------------------------
 
 constexpr Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
     if (__builtin_is_constant_evaluated()) return detail::scalar::scan(input, out, resume, limits);
     return detail::current_kernel->scan(input, out, resume, limits);
 }
 
-constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume, const Limits& limits) noexcept {
+constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
+                       const Limits& limits) noexcept {
     if (__builtin_is_constant_evaluated()) return detail::scalar::parse(input, out, fields, resume, limits);
     return detail::current_kernel->parse(input, out, fields, resume, limits);
 }
@@ -774,78 +782,76 @@ constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field
 
 constexpr int status_code(Status status) noexcept {
     switch (status) {
-        case Status::complete:
-        case Status::incomplete: return 0;
-        case Status::unsupported_version: return 505;
-        case Status::request_line_too_long: return 414;
-        case Status::head_too_long:
-        case Status::too_many_fields:
-        case Status::chunk_overhead_too_long: return 431;
-        case Status::unknown_transfer_encoding: return 501;
-        case Status::body_too_large: return 413;
-        default: return 400;
+    case Status::complete:
+    case Status::incomplete: return 0;
+    case Status::unsupported_version: return 505;
+    case Status::request_line_too_long: return 414;
+    case Status::head_too_long:
+    case Status::too_many_fields:
+    case Status::chunk_overhead_too_long: return 431;
+    case Status::unknown_transfer_encoding: return 501;
+    case Status::body_too_large: return 413;
+    default: return 400;
     }
 }
 
 constexpr std::string_view reason(Status status) noexcept {
     switch (status) {
-        case Status::complete: return "complete";
-        case Status::incomplete: return "incomplete";
-        case Status::bad_line_end: return "a line does not end in CRLF";
-        case Status::bad_method: return "the method is not a token";
-        case Status::bad_target: return "the request target is not valid";
-        case Status::bad_version: return "the HTTP version is not valid";
-        case Status::unsupported_version: return "the HTTP version is not 1.x";
-        case Status::request_line_too_long: return "the request line is too long";
-        case Status::head_too_long: return "the head is too long";
-        case Status::too_many_fields: return "there are too many fields";
-        case Status::folded_line: return "a line begins with a blank";
-        case Status::bad_field_name: return "a field name is not a token";
-        case Status::bad_field_value: return "a field value has a control byte";
-        case Status::bad_host: return "Host is not a host and port";
-        case Status::repeated_host: return "Host is repeated";
-        case Status::missing_host: return "Host is missing";
-        case Status::bad_content_length: return "Content-Length is not one number";
-        case Status::bad_transfer_encoding: return "Transfer-Encoding does not end in one chunked";
-        case Status::unknown_transfer_encoding: return "Transfer-Encoding has an unknown coding";
-        case Status::length_and_encoding: return "both Content-Length and Transfer-Encoding are given";
-        case Status::encoding_before_1_1: return "Transfer-Encoding is given in HTTP/1.0";
-        case Status::body_too_large: return "the body is too large";
-        case Status::bad_chunk_size: return "a chunk size is not a hexadecimal number";
-        case Status::bad_chunk_extension: return "a chunk extension is not valid";
-        case Status::bad_chunk_end: return "a chunk does not end in CRLF";
-        case Status::chunk_overhead_too_long: return "chunk extensions and trailers are too long";
-        case Status::bad_trailer: return "a trailer field is not valid";
+    case Status::complete: return "complete";
+    case Status::incomplete: return "incomplete";
+    case Status::bad_line_end: return "a line does not end in CRLF";
+    case Status::bad_method: return "the method is not a token";
+    case Status::bad_target: return "the request target is not valid";
+    case Status::bad_version: return "the HTTP version is not valid";
+    case Status::unsupported_version: return "the HTTP version is not 1.x";
+    case Status::request_line_too_long: return "the request line is too long";
+    case Status::head_too_long: return "the head is too long";
+    case Status::too_many_fields: return "there are too many fields";
+    case Status::folded_line: return "a line begins with a blank";
+    case Status::bad_field_name: return "a field name is not a token";
+    case Status::bad_field_value: return "a field value has a control byte";
+    case Status::bad_host: return "Host is not a host and port";
+    case Status::repeated_host: return "Host is repeated";
+    case Status::missing_host: return "Host is missing";
+    case Status::bad_content_length: return "Content-Length is not one number";
+    case Status::bad_transfer_encoding: return "Transfer-Encoding does not end in one chunked";
+    case Status::unknown_transfer_encoding: return "Transfer-Encoding has an unknown coding";
+    case Status::length_and_encoding: return "both Content-Length and Transfer-Encoding are given";
+    case Status::encoding_before_1_1: return "Transfer-Encoding is given in HTTP/1.0";
+    case Status::body_too_large: return "the body is too large";
+    case Status::bad_chunk_size: return "a chunk size is not a hexadecimal number";
+    case Status::bad_chunk_extension: return "a chunk extension is not valid";
+    case Status::bad_chunk_end: return "a chunk does not end in CRLF";
+    case Status::chunk_overhead_too_long: return "chunk extensions and trailers are too long";
+    case Status::bad_trailer: return "a trailer field is not valid";
     }
     return "unknown";
 }
 
-// ---------------------------------------------------------------------------------------------------------------------------------------------
-// Body
-// ---------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Body ---------------------------------------------------------------------------------------------------------------------
 
 namespace detail {
 
 // Where in the content the next byte stands. The chunked grammar is that of RFC 9112 7.1, its extensions that of 7.1.1 with BWS.
 enum BodyPhase : std::uint8_t {
     body_done,
-    body_length,         // inside content of a known length
-    chunk_size_begin,    // the first digit
-    chunk_size,          // more digits, or their end
-    chunk_blank,         // a blank: only an extension can follow
-    chunk_name_begin,    // behind ";"
-    chunk_name,          // inside an extension's name
-    chunk_name_blank,    // behind it
-    chunk_value_begin,   // behind "="
-    chunk_value,         // inside an extension's token
-    chunk_quoted,        // inside its quoted string
-    chunk_escape,        // behind a backslash there
-    chunk_quoted_end,    // behind the closing quote
-    chunk_line_lf,       // the LF of a size line
+    body_length,        // inside content of a known length
+    chunk_size_begin,   // the first digit
+    chunk_size,         // more digits, or their end
+    chunk_blank,        // a blank: only an extension can follow
+    chunk_name_begin,   // behind ";"
+    chunk_name,         // inside an extension's name
+    chunk_name_blank,   // behind it
+    chunk_value_begin,  // behind "="
+    chunk_value,        // inside an extension's token
+    chunk_quoted,       // inside its quoted string
+    chunk_escape,       // behind a backslash there
+    chunk_quoted_end,   // behind the closing quote
+    chunk_line_lf,      // the LF of a size line
     chunk_data,
     chunk_data_cr,
     chunk_data_lf,
-    trailer_line,        // the first byte of a trailer line, or the CR of the last line
+    trailer_line,  // the first byte of a trailer line, or the CR of the last line
     trailer_name,
     trailer_value,
     trailer_value_lf,
@@ -860,31 +866,33 @@ constexpr unsigned hex_value(char c) noexcept {
 constexpr BodyPhase extension_phase(BodyPhase phase, char c) noexcept {
     constexpr BodyPhase not_allowed = chunk_size_begin;
     switch (phase) {
-        case chunk_blank:  // an end of line is not allowed behind a blank: BWS stands before ";" only
-            return c == ';' ? chunk_name_begin : is_blank(c) ? chunk_blank : not_allowed;
-        case chunk_name_begin: return is(class_token, c) ? chunk_name : is_blank(c) ? chunk_name_begin : not_allowed;
-        case chunk_name:
-            if (is(class_token, c)) return chunk_name;
-            if (c == '\r') return chunk_line_lf;
-            [[fallthrough]];
-        case chunk_name_blank:
-            return c == '=' ? chunk_value_begin : c == ';' ? chunk_name_begin : is_blank(c) ? chunk_name_blank : not_allowed;
-        case chunk_value_begin:
-            return c == '"' ? chunk_quoted : is(class_token, c) ? chunk_value : is_blank(c) ? chunk_value_begin : not_allowed;
-        case chunk_value:
-            if (is(class_token, c)) return chunk_value;
-            [[fallthrough]];
-        case chunk_quoted_end:
-            return c == '\r' ? chunk_line_lf : c == ';' ? chunk_name_begin : is_blank(c) ? chunk_blank : not_allowed;
-        case chunk_quoted: return c == '"' ? chunk_quoted_end : c == '\\' ? chunk_escape : is(class_quoted, c) ? chunk_quoted : not_allowed;
-        case chunk_escape: return is(class_value, c) ? chunk_quoted : not_allowed;
-        default: return not_allowed;
+    case chunk_blank:  // an end of line is not allowed behind a blank: BWS stands before ";" only
+        return c == ';' ? chunk_name_begin : is_blank(c) ? chunk_blank : not_allowed;
+    case chunk_name_begin: return is(class_token, c) ? chunk_name : is_blank(c) ? chunk_name_begin : not_allowed;
+    case chunk_name:
+        if (is(class_token, c)) return chunk_name;
+        if (c == '\r') return chunk_line_lf;
+        [[fallthrough]];
+    case chunk_name_blank:
+        return c == '=' ? chunk_value_begin : c == ';' ? chunk_name_begin : is_blank(c) ? chunk_name_blank : not_allowed;
+    case chunk_value_begin:
+        return c == '"' ? chunk_quoted : is(class_token, c) ? chunk_value : is_blank(c) ? chunk_value_begin : not_allowed;
+    case chunk_value:
+        if (is(class_token, c)) return chunk_value;
+        [[fallthrough]];
+    case chunk_quoted_end: return c == '\r' ? chunk_line_lf : c == ';' ? chunk_name_begin : is_blank(c) ? chunk_blank : not_allowed;
+    case chunk_quoted:
+        return c == '"' ? chunk_quoted_end : c == '\\' ? chunk_escape : is(class_quoted, c) ? chunk_quoted : not_allowed;
+    case chunk_escape: return is(class_value, c) ? chunk_quoted : not_allowed;
+    default: return not_allowed;
     }
 }
 
 }  // namespace detail
 
-constexpr bool Body::done() const noexcept { return phase_ == detail::body_done; }
+constexpr bool Body::done() const noexcept {
+    return phase_ == detail::body_done;
+}
 
 constexpr Result Body::begin(Body& body, const Request& request, std::uint64_t body_bytes_max) noexcept {
     body = Body{};
@@ -919,93 +927,93 @@ constexpr Result Body::discard(std::string_view input) noexcept {
     while (phase != detail::body_done && at < input.size()) {
         const char c = input[at];
         switch (phase) {
-            case detail::body_length:
-            case detail::chunk_data: {
-                const std::uint64_t here = input.size() - at;
-                const std::uint64_t taken = here < left_ ? here : left_;
-                left_ = (left_ - taken) & body_bytes_limit;
-                at += static_cast<std::size_t>(taken);
-                if (left_ == 0) phase = phase == detail::chunk_data ? detail::chunk_data_cr : detail::body_done;
-                continue;
-            }
+        case detail::body_length:
+        case detail::chunk_data: {
+            const std::uint64_t here = input.size() - at;
+            const std::uint64_t taken = here < left_ ? here : left_;
+            left_ = (left_ - taken) & body_bytes_limit;
+            at += static_cast<std::size_t>(taken);
+            if (left_ == 0) phase = phase == detail::chunk_data ? detail::chunk_data_cr : detail::body_done;
+            continue;
+        }
 
-            case detail::chunk_size_begin:
-            case detail::chunk_size:
-                if (detail::is(detail::class_hex, c)) {
-                    const unsigned value = detail::hex_value(c);
-                    if (digits == 0 && value == 0) {  // leading zeros; the first digit of all is no overhead
-                        if (phase == detail::chunk_size && !spend()) return stop(Status::chunk_overhead_too_long);
-                    } else if (++digits > size_digits_max) {
-                        return stop(Status::bad_chunk_size);
-                    }
-                    const bool large = left_ > (body_bytes_limit - value) / 16;  // stays at the limit, which no allowance exceeds
-                    left_ = large ? body_bytes_limit : (left_ * 16 + value) & body_bytes_limit;
-                    phase = detail::chunk_size;
-                    break;
+        case detail::chunk_size_begin:
+        case detail::chunk_size:
+            if (detail::is(detail::class_hex, c)) {
+                const unsigned value = detail::hex_value(c);
+                if (digits == 0 && value == 0) {  // leading zeros; the first digit of all is no overhead
+                    if (phase == detail::chunk_size && !spend()) return stop(Status::chunk_overhead_too_long);
+                } else if (++digits > size_digits_max) {
+                    return stop(Status::bad_chunk_size);
                 }
-                if (phase == detail::chunk_size_begin) return stop(Status::bad_chunk_size);
-                if (c != '\r' && c != ';' && !detail::is_blank(c)) return stop(Status::bad_chunk_size);
-                if (left_ > allowance_) return stop(Status::body_too_large);
-                phase = c == '\r' ? detail::chunk_line_lf : c == ';' ? detail::chunk_name_begin : detail::chunk_blank;
-                if (c != '\r' && !spend()) return stop(Status::chunk_overhead_too_long);
-                break;
-
-            case detail::chunk_line_lf:
-                if (c != '\n') return stop(Status::bad_chunk_end);
-                allowance_ = (allowance_ - left_) & body_bytes_limit;
-                phase = left_ == 0 ? detail::trailer_line : detail::chunk_data;
-                digits = 0;
-                break;
-
-            case detail::chunk_data_cr:
-                if (c != '\r') return stop(Status::bad_chunk_end);
-                phase = detail::chunk_data_lf;
-                break;
-
-            case detail::chunk_data_lf:
-                if (c != '\n') return stop(Status::bad_chunk_end);
-                phase = detail::chunk_size_begin;
-                break;
-
-            case detail::trailer_line:
-                if (c == '\r') {
-                    phase = detail::trailer_end_lf;
-                    break;
-                }
-                [[fallthrough]];
-            case detail::trailer_name:
-                if (c == ':' && phase == detail::trailer_name) {
-                    phase = detail::trailer_value;
-                } else if (detail::is(detail::class_token, c)) {
-                    phase = detail::trailer_name;
-                } else {
-                    return stop(Status::bad_trailer);
-                }
-                if (!spend()) return stop(Status::chunk_overhead_too_long);
-                break;
-
-            case detail::trailer_value:
-                if (c == '\r') {
-                    phase = detail::trailer_value_lf;
-                } else if (!detail::is(detail::class_value, c)) {
-                    return stop(Status::bad_trailer);
-                }
-                if (!spend()) return stop(Status::chunk_overhead_too_long);
-                break;
-
-            case detail::trailer_value_lf:
-            case detail::trailer_end_lf:
-                if (c != '\n') return stop(Status::bad_trailer);
-                phase = phase == detail::trailer_end_lf ? detail::body_done : detail::trailer_line;
-                break;
-
-            default: {
-                const detail::BodyPhase next = detail::extension_phase(phase, c);
-                if (next == detail::chunk_size_begin) return stop(Status::bad_chunk_extension);
-                if (!spend()) return stop(Status::chunk_overhead_too_long);
-                phase = next;
+                const bool large = left_ > (body_bytes_limit - value) / 16;  // stays at the limit, which no allowance exceeds
+                left_ = large ? body_bytes_limit : (left_ * 16 + value) & body_bytes_limit;
+                phase = detail::chunk_size;
                 break;
             }
+            if (phase == detail::chunk_size_begin) return stop(Status::bad_chunk_size);
+            if (c != '\r' && c != ';' && !detail::is_blank(c)) return stop(Status::bad_chunk_size);
+            if (left_ > allowance_) return stop(Status::body_too_large);
+            phase = c == '\r' ? detail::chunk_line_lf : c == ';' ? detail::chunk_name_begin : detail::chunk_blank;
+            if (c != '\r' && !spend()) return stop(Status::chunk_overhead_too_long);
+            break;
+
+        case detail::chunk_line_lf:
+            if (c != '\n') return stop(Status::bad_chunk_end);
+            allowance_ = (allowance_ - left_) & body_bytes_limit;
+            phase = left_ == 0 ? detail::trailer_line : detail::chunk_data;
+            digits = 0;
+            break;
+
+        case detail::chunk_data_cr:
+            if (c != '\r') return stop(Status::bad_chunk_end);
+            phase = detail::chunk_data_lf;
+            break;
+
+        case detail::chunk_data_lf:
+            if (c != '\n') return stop(Status::bad_chunk_end);
+            phase = detail::chunk_size_begin;
+            break;
+
+        case detail::trailer_line:
+            if (c == '\r') {
+                phase = detail::trailer_end_lf;
+                break;
+            }
+            [[fallthrough]];
+        case detail::trailer_name:
+            if (c == ':' && phase == detail::trailer_name) {
+                phase = detail::trailer_value;
+            } else if (detail::is(detail::class_token, c)) {
+                phase = detail::trailer_name;
+            } else {
+                return stop(Status::bad_trailer);
+            }
+            if (!spend()) return stop(Status::chunk_overhead_too_long);
+            break;
+
+        case detail::trailer_value:
+            if (c == '\r') {
+                phase = detail::trailer_value_lf;
+            } else if (!detail::is(detail::class_value, c)) {
+                return stop(Status::bad_trailer);
+            }
+            if (!spend()) return stop(Status::chunk_overhead_too_long);
+            break;
+
+        case detail::trailer_value_lf:
+        case detail::trailer_end_lf:
+            if (c != '\n') return stop(Status::bad_trailer);
+            phase = phase == detail::trailer_end_lf ? detail::body_done : detail::trailer_line;
+            break;
+
+        default: {
+            const detail::BodyPhase next = detail::extension_phase(phase, c);
+            if (next == detail::chunk_size_begin) return stop(Status::bad_chunk_extension);
+            if (!spend()) return stop(Status::chunk_overhead_too_long);
+            phase = next;
+            break;
+        }
         }
         ++at;
     }
