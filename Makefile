@@ -28,7 +28,7 @@ need_compiler = $(if $(CXX),,$(error no C++20 compiler here: g++ 10 or clang++ 1
 # ---- flags -------------------------------------------------------------------------------------------------------------------
 
 warnings := -Wall -Wextra -Wpedantic -Wconversion -Wshadow
-defines   = -DCEILING_MARCH='"$(MARCH)"'
+defines   = -DCEILING_MARCH='"$(or $(MARCH),baseline)"'
 # Hardening that costs nothing measurable here: the hot path has no array on the stack to guard and calls libc only for system
 # calls. Stack guard, checked libc calls, position-independent code, relocations resolved and made read-only before main.
 hardening := -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
@@ -49,7 +49,7 @@ variant_flags  = $(variant_$(VARIANT)) $(march_flag)
 remember = $(shell mkdir -p $(dir $(1)) && echo '$(2)' | cmp -s - $(1) || echo '$(2)' > $(1))
 quoted   = $(subst ','"'"',$(1))
 
-.PHONY: all server-if-any test test-quick test-asan test-tsan test-binaries headers floor tidy format format-check install clean help
+.PHONY: all server-if-any test test-quick test-asan test-tsan test-binaries headers floor tidy format format-check static install clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
@@ -151,8 +151,28 @@ format-check:                       ## fail where clang-format would change some
 
 # ---- housekeeping ------------------------------------------------------------------------------------------------------------
 
-install: server                     ## install as ceiling-server below DESTDIR and PREFIX (/usr/local)
-	install -D -m 755 server $(DESTDIR)$(PREFIX)/bin/ceiling-server
+static: build/static/server         ## build/static/server: linked statically, for an image with nothing else in it
+# The image may run on another CPU than the one it is built on, hence the compiler's own baseline unless MARCH is given.
+build/static/server: MARCH := $(if $(filter-out file,$(origin MARCH)),$(MARCH))
+build/static/server: server.cpp http_parse.hpp reactor.hpp Makefile
+	$(need_compiler)
+	mkdir -p $(@D)
+	$(CXX) $(common) $(release) $(CXXFLAGS) -static-pie -o $@ server.cpp -Wl,-z,relro,-z,now,-z,noexecstack $(LDFLAGS)
+
+# The name `server` is too common for a directory of programs.
+bindir  := $(PREFIX)/bin
+mandir  := $(PREFIX)/share/man/man8
+unitdir := $(PREFIX)/lib/systemd/system
+completiondir := $(PREFIX)/share/bash-completion/completions
+install: server                     ## install as ceiling-server, with manual, completion and units, below DESTDIR and PREFIX
+	install -D -m 755 server $(DESTDIR)$(bindir)/ceiling-server
+	install -D -m 644 tools/package/ceiling-server.8 $(DESTDIR)$(mandir)/ceiling-server.8
+	install -D -m 644 tools/package/ceiling-server.bash $(DESTDIR)$(completiondir)/ceiling-server
+	install -d $(DESTDIR)$(unitdir)/ceiling-.service.d
+	install -m 644 tools/package/hardening.conf $(DESTDIR)$(unitdir)/ceiling-.service.d/
+	install -m 644 tools/package/ceiling-server.socket $(DESTDIR)$(unitdir)/
+	for unit in ceiling-server.service ceiling-server@.service; do \
+	    sed 's,@bindir@,$(bindir),' tools/package/$$unit > $(DESTDIR)$(unitdir)/$$unit && chmod 644 $(DESTDIR)$(unitdir)/$$unit || exit; done
 
 clean:                              ## remove what was built
 	rm -rf build server
