@@ -3,7 +3,9 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -11,7 +13,48 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("CEILING_SERVER", str(ROOT / "server"))
 START_SECONDS_MAX = 20.0  # milliseconds are usual; a sanitizer's build on a loaded machine takes seconds
 STOP_SECONDS_MAX = 20.0
-ADDRESS = re.compile(r"\b(127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d+)")
+EXCHANGE_SECONDS_MAX = 10.0
+ADDRESS = re.compile(r"(127\.0\.0\.1|0\.0\.0\.0|\[::1?\]):(\d+)")
+
+sys.path.insert(0, str(ROOT / "tests" / "conformance"))
+from responses import read_stream  # noqa: E402
+
+
+def connect(address):
+    """A client's socket; `address` is a port on 127.0.0.1, a (host, port) pair or the path of a Unix socket."""
+    if isinstance(address, str):
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(EXCHANGE_SECONDS_MAX)
+        client.connect(address)
+        return client
+    return socket.create_connection(("127.0.0.1", address) if isinstance(address, int) else address, EXCHANGE_SECONDS_MAX)
+
+
+def read_answers(client, answers=1, heads=(), until_end=False):
+    """Reads until so many final responses are whole, or (until_end) until the server ends the connection."""
+    data, ended = b"", False
+    deadline = time.monotonic() + EXCHANGE_SECONDS_MAX
+    while time.monotonic() < deadline:
+        stream = read_stream(data, heads, ended)
+        if ended or (len(stream.finals) >= answers and not until_end):
+            return stream
+        more = client.recv(1 << 18)
+        ended = not more
+        data += more
+    raise AssertionError(f"after {EXCHANGE_SECONDS_MAX} s there is only {data[:200]!r}")
+
+
+def get(path="/", *fields, method="GET", version="1.1", content=""):
+    """The bytes of a request."""
+    lines = [f"{method} {path} HTTP/{version}", "Host: example.test", *fields]
+    return ("\r\n".join(lines) + "\r\n\r\n" + content).encode("latin-1")
+
+
+def exchange(address, request=None, answers=1, heads=(), until_end=False):
+    """One connection: sends, and reads the answers."""
+    with connect(address) as client:
+        client.sendall(request or get())
+        return read_answers(client, answers, heads, until_end)
 
 
 class Server:
@@ -72,6 +115,8 @@ class Server:
     def _join(self):
         for reader in self._readers:
             reader.join(5)
+        self.process.stdout.close()
+        self.process.stderr.close()
 
     def wait(self, seconds=STOP_SECONDS_MAX):
         """Waits for the end; gives the exit status."""
@@ -79,7 +124,7 @@ class Server:
         self._join()
         return status
 
-    def signal(self, number):
+    def send(self, number):
         self.process.send_signal(number)
 
     def stop(self, number=signal.SIGTERM, seconds=STOP_SECONDS_MAX):
