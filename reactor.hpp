@@ -508,7 +508,7 @@ private:
 // ----------------------------------------------------------------------------------------------------------- the reactor
 
 /// A listening socket: non-blocking. `shared` when other reactors listen on the same one (a Unix socket, an inherited
-/// one); otherwise it is this reactor's, which closes it when a drain begins.
+/// one). Closed when a drain begins: by its reactor, or, if shared, by the last that has stopped listening.
 struct Listener {
     int fd = -1;
     bool shared = false;
@@ -1072,10 +1072,12 @@ private:
                 epoll_event event{};
                 if (Sys::epoll_ctl(seat_.epoll, EPOLL_CTL_DEL, doors_[door].listener.fd, &event) != 0) abort_on_bug("epoll_ctl");
             }
-            if (!doors_[door].listener.shared) Sys::close(doors_[door].listener.fd);
+        }
+        const bool last = group_.draining_.fetch_add(1, std::memory_order_acq_rel) + 1 == group_.size();
+        for (const Door& door : doors_) {
+            if (!door.listener.shared || last) Sys::close(door.listener.fd);
         }
         doors_.clear();
-        group_.draining_.fetch_add(1, std::memory_order_acq_rel);
     }
 
     /// Idle connections had their chance to send one more request and be told `close`.

@@ -214,8 +214,13 @@ bool is_field_value(std::string_view value) {
     });
 }
 
-/// A field line of the user's own. Fields that frame the message are ours: a second one would be a lie to the client.
-std::string parse_header(std::string_view name, std::string_view text) {
+bool equals_without_case(std::string_view a, std::string_view b) {
+    return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+/// A field line of the user's own. Fields that frame the message are the server's: a second one would be a lie to the
+/// client. Two that have an option of their own take its place.
+void add_header(Options& options, std::string_view name, std::string_view text) {
     const std::size_t colon = text.find(':');
     const std::string_view field = text.substr(0, colon);
     const auto is_tchar = [](char c) {
@@ -229,11 +234,15 @@ std::string parse_header(std::string_view name, std::string_view text) {
     while (!value.empty() && (value.front() == ' ' || value.front() == '\t')) value.remove_prefix(1);
     if (!is_field_value(value)) misuse(std::string(name) + " " + std::string(field) + ": the value holds a control character");
     for (const char* ours : {"date", "content-length", "transfer-encoding", "connection"}) {
-        if (field.size() == std::strlen(ours) && ::strncasecmp(field.data(), ours, field.size()) == 0) {
-            misuse(std::string(name) + " " + std::string(field) + ": this field is the server's own");
-        }
+        if (equals_without_case(field, ours)) misuse(std::string(name) + " " + std::string(field) + ": this field is the server's own");
     }
-    return std::string(field) + ": " + std::string(value);
+    if (equals_without_case(field, "content-type")) {
+        options.type = value;
+    } else if (equals_without_case(field, "server")) {
+        options.server = value;
+    } else {
+        options.headers.push_back(std::string(field) + ": " + std::string(value));
+    }
 }
 
 std::string parse_value(std::string_view name, std::string_view text) {
@@ -275,7 +284,7 @@ constexpr OptionRow option_rows[] = {
     {"--delay", "MS", "hold every answer for so many milliseconds (0)",
      CEILING_TAKE { o.delay_ms = static_cast<std::uint32_t>(parse_count(name, text, 0, 86'400'000)); }},
     {"--header", "'Name: value'", "add a field to every answer that carries the body, may repeat",
-     CEILING_TAKE { o.headers.push_back(parse_header(name, text)); }},
+     CEILING_TAKE { add_header(o, name, text); }},
     {"--type", "MIME", "Content-Type (by the file's name, else text/plain)", CEILING_TAKE { o.type = parse_value(name, text); }},
     {"--server", "NAME", "add a Server field (none)", CEILING_TAKE { o.server = parse_value(name, text); }},
     {"--no-date", nullptr, "leave out Date, against RFC 9110 6.6.1", CEILING_TAKE { o.date = false; }},
@@ -1458,7 +1467,9 @@ Fd listen_unix(const Address& address, const Options& options) {
     if (!fd) fail("listen " + address.text);
     if (::bind(fd.get(), address.get(), address.length) != 0) {
         if (errno != EADDRINUSE) fail("listen " + address.text);
-        // A socket file outlives its server. If nobody answers behind it, it is a leftover.
+        // A socket file outlives its server. If it is one and nobody answers behind it, it is a leftover.
+        struct stat status {};
+        if (::lstat(address.path().c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) fail("listen " + address.text, EADDRINUSE);
         const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED) fail("listen " + address.text, EADDRINUSE);
         if (::unlink(address.path().c_str()) != 0 || ::bind(fd.get(), address.get(), address.length) != 0) fail("listen " + address.text);
@@ -1467,12 +1478,24 @@ Fd listen_unix(const Address& address, const Options& options) {
     return fd;
 }
 
+/// A Unix socket's file, to be removed at exit unless a successor has put its own in that place.
+struct UnixPath {
+    explicit UnixPath(std::string path_) : path(std::move(path_)) { ::lstat(path.c_str(), &bound); }
+    void remove() const {
+        struct stat now {};
+        const bool same = ::lstat(path.c_str(), &now) == 0 && now.st_dev == bound.st_dev && now.st_ino == bound.st_ino;
+        if (same) ::unlink(path.c_str());
+    }
+    std::string path;
+    struct stat bound {};
+};
+
 /// Every listening socket of the process.
 struct Listeners {
     std::vector<std::vector<Fd>> own;  ///< per address, one per thread; given away to the reactors
-    std::vector<Fd> shared;            ///< Unix sockets and inherited ones: all threads listen on the same
+    std::vector<Fd> shared;            ///< Unix sockets and inherited ones: all reactors listen on the same, the last closes it
     std::vector<std::string> names;
-    std::vector<std::string> paths;    ///< of Unix sockets, removed at exit
+    std::vector<UnixPath> paths;       ///< of Unix sockets, removed at exit
 };
 
 /// Sockets that a service manager opened for us (sd_listen_fds(3)): descriptors from 3 on, if LISTEN_PID is our own.
@@ -1506,7 +1529,7 @@ Listeners open_listeners(const Options& options, unsigned threads) {
     for (const Address& address : addresses) {
         if (address.family() == AF_UNIX) {
             listeners.shared.push_back(listen_unix(address, options));
-            listeners.paths.push_back(address.path());
+            listeners.paths.emplace_back(address.path());
             listeners.names.push_back(address.text);
         } else {
             listeners.own.push_back(listen_tcp(address, threads, options));
@@ -1791,7 +1814,10 @@ private:
     /// One scrape at a time: read a head, answer, close. A scraper that sends nothing holds it for a second.
     void answer_scrape() {
         const Fd client(::accept4(scrapes_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        if (!client) return;
+        if (!client) {  // out of descriptors, perhaps: the listener stays readable, and this thread must not spin
+            ::poll(nullptr, 0, static_cast<int>(reactor::rearm_ms));
+            return;
+        }
         const timeval second{1, 0};
         ::setsockopt(client.get(), SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
         ::setsockopt(client.get(), SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
@@ -1850,8 +1876,10 @@ std::uint64_t raise_descriptor_limit() {
 
 reactor::Settings plan_settings(const Options& options, unsigned threads) {
     const std::uint64_t descriptors = raise_descriptor_limit();
-    // Standard streams, one epoll, one eventfd and one listener per thread and address, the clerk's, a file or two.
-    const std::uint64_t own = 16 + threads * (2 + std::max<std::uint64_t>(1, options.listen.size()));
+    // Standard streams; one epoll, one eventfd and one listener per thread and address; the clerk's eventfd and listener, the
+    // file of large content, and two for errands: a scrape, a file that is read again.
+    const std::uint64_t addresses = std::max<std::uint64_t>(1, options.listen.size());
+    const std::uint64_t own = 3 + threads * (2 + addresses) + 1 + (options.metrics.empty() ? 0 : 1) + 1 + 2;
     if (descriptors < own + 1) throw Failure{1, format("RLIMIT_NOFILE: %" PRIu64 " descriptors are too few for %u threads", descriptors, threads)};
     const std::uint64_t possible = descriptors - own;
     if (options.connections_max > possible) {
@@ -1910,6 +1938,7 @@ int serve(const Options& options) {
             if (!workers.back().loop.listen({socket.get(), true})) fail("epoll_ctl");
         }
     }
+    for (Fd& socket : listeners.shared) static_cast<void>(socket.release());
     Clerk clerk(options, group, workers, current);
     group_of_process = &group;
     catch_signals();
@@ -1932,16 +1961,17 @@ int serve(const Options& options) {
     work(0);
     for (std::thread& thread : threads) thread.join();
     clerk.stop();
-    for (const std::string& path : listeners.paths) ::unlink(path.c_str());
+    for (const UnixPath& path : listeners.paths) path.remove();
     std::fputs(totals_text(take_totals(group, workers)).c_str(), stderr);
     return 0;
 }
 
 int run(int argc, char** argv) {
     const Options options = parse_options(argc, argv);
-    if (options.help) return std::fputs(help_text().c_str(), stdout) < 0 ? 1 : 0;
-    if (options.version) return std::fputs(version_text().c_str(), stdout) < 0 ? 1 : 0;
-    return serve(options);
+    if (!options.help && !options.version) return serve(options);
+    std::fputs((options.help ? help_text() : version_text()).c_str(), stdout);
+    if (std::fflush(stdout) != 0) fail("standard output");
+    return 0;
 }
 
 }  // namespace ceiling
