@@ -1120,34 +1120,41 @@ private:
         return least;
     }
 
-    /// Keeps the reactors within one connection of each other, whatever was opened and closed in whatever order: who has
-    /// two more than another gives one away; who has two fewer asks.
-    void balance() {
-        if (!load_changed_ || draining_ || !group_.settings().balance || group_.size() == 1) return;
-        load_changed_ = false;
+    unsigned most_loaded() const {
         unsigned most = index_;
         for (unsigned i = 0; i < group_.size(); ++i) {
             if (group_.held(i) > group_.held(most)) most = i;
         }
-        if (group_.held(most) > group_.held(index_) + 1) return group_.give(most, Group<P, Sys>::order_shed);
-        shed();
+        return most;
     }
 
-    /// Gives idle connections to less loaded reactors until no one has two fewer.
-    void shed() {
+    /// Keeps the reactors within one connection of each other, whatever was opened and closed in whatever order: whoever
+    /// changed a load and sees a difference of two has the most loaded one give connections away.
+    void balance() {
+        if (!load_changed_ || draining_ || !group_.settings().balance || group_.size() == 1) return;
+        load_changed_ = false;
         for (;;) {
+            const unsigned most = most_loaded();
             const unsigned least = least_loaded();
-            if (group_.held(index_) <= group_.held(least) + 1) return;
+            if (group_.held(most) <= group_.held(least) + 1) return;
+            if (most != index_) return group_.give(most, Group<P, Sys>::order_shed);
             const std::uint32_t fd = list(Waiting::idle).first;
-            if (fd == none) return;
-            Conn& c = group_.at(fd);
-            unlink(c);
-            epoll_event event{};
-            if (Sys::epoll_ctl(seat_.epoll, EPOLL_CTL_DEL, static_cast<int>(fd), &event) != 0) abort_on_bug("epoll_ctl");
-            c.clear(adopted);
-            unload();
-            place(c, least);
+            if (fd == none) {
+                load_changed_ = true;  // all are in the middle of something: look again in the next turn
+                return;
+            }
+            give_away(group_.at(fd), least);
         }
+    }
+
+    /// Only an idle connection moves: it owes nothing and holds nothing.
+    void give_away(Conn& c, unsigned seat) {
+        unlink(c);
+        epoll_event event{};
+        if (Sys::epoll_ctl(seat_.epoll, EPOLL_CTL_DEL, descriptor(c), &event) != 0) abort_on_bug("epoll_ctl");
+        c.clear(adopted);
+        unload();
+        place(c, seat);
     }
 
     void unload() noexcept {
