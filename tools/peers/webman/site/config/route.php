@@ -1,0 +1,4 @@
+<?php
+use Webman\Route;
+
+Route::any('/', [app\controller\IndexController::class, 'index']);
