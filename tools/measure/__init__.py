@@ -9,6 +9,7 @@ parts below ask the kernel instead.
     server      start a server in its own session, wait until it answers, check what it answers, stop it for good
     client      run ab or wrk, and read what they print, odd output included
     run         one measured run: warm up, measure, verdict, reasons to doubt it
+    share       hold a server to a share of a core
     network     TIME_WAIT, ephemeral ports, listen queue overflows
     statistics  medians, ratios pair by pair, a bootstrap interval, interleaved rounds
     machine     what this machine is
@@ -31,13 +32,14 @@ from .network import NetworkCounters, port_budget
 from .placement import Placement, allowed_cpus, plan_placement
 from .process import TreeMeter, TreeUsage, become_subreaper, tree_of
 from .run import Run, TimelinePoint, measure_run, verdict_of
-from .server import Expectation, Probe, Server, ServerError, ServerSpec, probe, start_server
+from .share import ShareError, cpu_share
+from .server import Expectation, Probe, Server, ServerError, ServerSpec, probe, start_server, warm_by_hand
 from .statistics import bootstrap_interval, interleaved, median, paired_ratios, Spread, spread_of
 
 __all__ = [
-    "Ab", "ClientResult", "Expectation", "NetworkCounters", "Placement", "Probe", "Run", "Server", "ServerError",
+    "Ab", "ClientResult", "Expectation", "NetworkCounters", "Placement", "Probe", "Run", "Server", "ServerError", "ShareError",
     "ServerSpec", "Spread", "TimelinePoint", "TreeMeter", "TreeUsage", "Wrk", "allowed_cpus", "become_subreaper",
-    "bootstrap_interval", "interleaved", "machine_facts", "measure_run", "median", "paired_ratios", "parse_ab",
+    "bootstrap_interval", "cpu_share", "interleaved", "machine_facts", "measure_run", "median", "paired_ratios", "parse_ab",
     "parse_wrk", "plan_placement", "port_budget", "probe", "spread_of", "start_server", "tool_versions", "tree_of",
-    "verdict_of",
+    "verdict_of", "warm_by_hand",
 ]

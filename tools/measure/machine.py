@@ -9,7 +9,7 @@ import resource
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Optional
+from typing import Mapping, Optional
 
 SYSCTLS = (
     "net.core.somaxconn", "net.core.netdev_max_backlog", "net.core.default_qdisc", "net.core.busy_poll",
@@ -70,12 +70,15 @@ def tool_versions() -> dict[str, str]:
     return {name: version for name, command in VERSION_COMMANDS.items() if (version := version_of(command))}
 
 
-def version_of(command: list[str]) -> str:
+def version_of(command: list[str], environment: Mapping[str, str] = {}) -> str:
     """The first line with a digit that a version command prints, on either stream; empty if it cannot be run."""
-    if shutil.which(command[0]) is None:
+    variables = {**os.environ, **environment}
+    variables["PATH"] = variables.get("PATH", "") + ":/usr/sbin:/sbin"
+    if shutil.which(command[0], path=variables["PATH"]) is None:
         return ""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=20)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=20,
+                              env=variables)
     except (OSError, subprocess.SubprocessError):
         return ""
     for line in (done.stdout + "\n" + done.stderr).splitlines():

@@ -28,6 +28,8 @@ from .server import Server, prepare_child
 Client = Union[Ab, Wrk]
 
 SAMPLE_SECONDS = 0.25           # 25 ticks of 10 ms: a timeline in steps of 4 %; sampling costs the client's CPU about 1 %
+SAMPLE_SHORT_SECONDS = 0.1      # for runs expected to be over within SHORT_SECONDS: steps of 10 %, but some at all
+SHORT_SECONDS = 3.0
 TIMEOUT_FACTOR = 6              # a client that takes longer than this times its guess, plus TIMEOUT_SECONDS, hangs
 TIMEOUT_SECONDS = 20.0          # ab's own -s is 30 s, wrk's answer timeout 2 s
 BUSY = 0.95                     # of its share: no more to give
@@ -173,7 +175,8 @@ def _doubts(run: Run, server: Server, placement: Placement, recorder: "_Recorder
         if share > OTHERS_SHARE_MAX:
             run.warnings.append(f"other programs used {share:.0%} of the {side}'s CPUs during the run")
     runners = sum(1 for task_ns in run.usage.busiest_ns if task_ns > run.usage.cpu_ns / 100)
-    if runners <= len(placement.server) and run.usage.wait_ns > WAIT_SHARE_MAX * max(1, run.usage.cpu_ns):
+    throttled = run.server_cores < min(len(placement.server), server.workers)   # then it waits on purpose
+    if not throttled and runners <= len(placement.server) and run.usage.wait_ns > WAIT_SHARE_MAX * max(1, run.usage.cpu_ns):
         run.warnings.append(f"the server was ready to run but waited for its CPU for {run.usage.wait_ns / 1e9:.2f} s")
     longest = run.client.latency_ms.get("max")
     if longest is not None and longest >= STALL_MS:
@@ -212,7 +215,8 @@ def _run_client(client: Client, server: Server, placement: Placement, recorder: 
                                        start_new_session=True, preexec_fn=lambda: prepare_child(placement.client))
         except (OSError, subprocess.SubprocessError) as error:
             return _Finished(ClientResult(problems=[f"{client.name} cannot be started: {error}"]), "", 0.0, 0)
-        hung, used = _wait(process, begin + seconds_max, server, recorder)
+        interval = SAMPLE_SHORT_SECONDS if client.expected_seconds() < SHORT_SECONDS else SAMPLE_SECONDS
+        hung, used = _wait(process, begin + seconds_max, interval, server, recorder)
         wall = time.monotonic() - begin
         texts = []
         for file in (output, errors):
@@ -224,11 +228,11 @@ def _run_client(client: Client, server: Server, placement: Placement, recorder: 
     return _Finished(result, texts[0] + texts[1], wall, int((used.ru_utime + used.ru_stime) * NANOSECONDS))
 
 
-def _wait(process: subprocess.Popen, deadline: float, server: Server, recorder: Optional["_Recorder"]):
+def _wait(process: subprocess.Popen, deadline: float, interval: float, server: Server, recorder: Optional["_Recorder"]):
     """Waits for the client, sampling; kills it if it hangs or its server is gone. Returns the reason and its rusage."""
     reason = ""
     try:
-        while not _ended_within(process.pid, SAMPLE_SECONDS):
+        while not _ended_within(process.pid, interval):
             if recorder is not None:
                 recorder.sample(process.pid)
             if not reason and time.monotonic() > deadline:
@@ -282,14 +286,14 @@ class _Recorder:
         self._usage = self._meter.sample()
         self._client_ns = _process_ns(client_pid) or self._client_ns
         now, times = time.monotonic(), self._read()
-        if now - self._last >= SAMPLE_SECONDS / 2:
+        if now - self._last >= SAMPLE_SHORT_SECONDS / 2:
             self.points.append(self._point(now, times))
             self._last, self._last_times = now, times
 
     def finish(self) -> TreeUsage:
         self._usage = self._meter.sample(full=True)
         now, self._end_times = time.monotonic(), self._read()
-        if now - self._last >= SAMPLE_SECONDS / 2:
+        if now - self._last >= SAMPLE_SHORT_SECONDS / 2:
             self.points.append(self._point(now, self._end_times))
         self._wall = now - self._begin
         self._own = time.process_time_ns() - self._own

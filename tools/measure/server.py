@@ -29,6 +29,9 @@ ANSWER_SECONDS_MAX = 15.0       # PHP with many workers on a busy 2-core box has
 STOP_SECONDS_MAX = 3.0          # then SIGKILL
 PROBE_SECONDS_MAX = 2.0
 PROBE_BYTES_MAX = 1 << 20
+LINGER_SECONDS = 0.1            # a server that closes does so with its answer or right behind it
+WARM_CONNECTIONS = 8            # for each worker: with a listener for each, all of them shall see some
+CLOSE_SECONDS_MAX = 1.0         # ab waits for the close, so it is given the time
 PR_SET_PDEATHSIG = 1            # prctl(2)
 
 
@@ -45,6 +48,8 @@ class Expectation:
     keep_alive_10: bool = False         # HTTP/1.0 with Connection: Keep-Alive must be told `keep-alive` (ab -k waits for it)
     keep_alive_11: bool = False         # HTTP/1.1 must stay open
     close_10: bool = False              # plain HTTP/1.0 must be closed by the server (ab without -k waits for it)
+    close_11: bool = False              # HTTP/1.1 with Connection: close must be closed by the server
+    pipeline: int = 1                   # that many requests written at once must give that many answers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +71,6 @@ class Probe:
     head: bytes = b""                   # of the HTTP/1.1 answer, status line to empty line
     body: bytes = b""
     headers: dict[str, str] = dataclasses.field(default_factory=dict)     # names in lower case
-    keeps_11: bool = False
-    keeps_10: bool = False
-    closes_10: bool = False
     problems: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -191,8 +193,7 @@ def _wait_until_it_answers(server: Server, seconds_max: float) -> None:
         if death:
             raise ServerError(death)
         try:
-            status, _, _, _ = exchange(server.port, request_bytes("1.1", server.spec.path, close=True), 0.5)
-            if status:
+            if exchange(server.port, request_bytes("1.1", server.spec.path, close=True), 0.5).status:
                 server.start_seconds = time.monotonic() - begin
                 return
         except OSError:
@@ -204,56 +205,59 @@ def _wait_until_it_answers(server: Server, seconds_max: float) -> None:
 
 # ---- what does it answer? -------------------------------------------------------------------------------------------
 
+@dataclasses.dataclass
+class Answer:
+    """One answer as it came; status 0 if it is not HTTP."""
+    status: int = 0
+    head: bytes = b""
+    body: bytes = b""
+    open: bool = True                   # no close was seen behind it
+
+
 def request_bytes(version: str, path: str, close: bool = False, keep_alive: bool = False) -> bytes:
     """A GET as the load generators write it."""
     connection = "Connection: close\r\n" if close else "Connection: Keep-Alive\r\n" if keep_alive else ""
     return f"GET {path} HTTP/{version}\r\nHost: {ADDRESS}\r\nUser-Agent: ceiling\r\nAccept: */*\r\n{connection}\r\n".encode()
 
 
-def exchange(port: int, request: bytes, seconds: float) -> tuple[int, bytes, bytes, bool]:
-    """Sends one request on a connection of its own. Returns status, head, body, and whether the server left the
-    connection open (a close is waited for only briefly)."""
+def exchange(port: int, request: bytes, seconds: float, linger: float = 0.0) -> Answer:
+    """Sends one request on a connection of its own and reads one answer; waits `linger` seconds for a close."""
     with socket.create_connection((ADDRESS, port), timeout=seconds) as connection:
         connection.sendall(request)
-        return receive(connection, seconds)
+        answer, _ = _receive(connection, b"", time.monotonic() + seconds)
+        if answer.open and linger > 0:
+            connection.settimeout(linger)
+            try:
+                answer.open = bool(connection.recv(1))
+            except (TimeoutError, socket.timeout):
+                pass
+            except OSError:
+                answer.open = False
+        return answer
 
 
-def receive(connection: socket.socket, seconds: float) -> tuple[int, bytes, bytes, bool]:
-    """Reads one answer; see exchange()."""
-    deadline = time.monotonic() + seconds
-    data = b""
-    ended = False
-    length: Optional[int] = None
-    split = -1
-    while not ended and len(data) < PROBE_BYTES_MAX:
-        if split < 0:
-            split = data.find(b"\r\n\r\n")
-            if split >= 0:
-                length = _content_length(data[:split])
+def _receive(connection: socket.socket, data: bytes, deadline: float) -> tuple[Answer, bytes]:
+    """Reads one answer, starting from bytes that are already here. Returns it, and what was read beyond it."""
+    answer = Answer()
+    while len(data) < PROBE_BYTES_MAX:
+        split = data.find(b"\r\n\r\n")
+        length = _content_length(data[:split]) if split >= 0 else None
         if split >= 0 and length is not None and len(data) >= split + 4 + length:
+            answer.head, answer.body = data[:split + 4], data[split + 4:split + 4 + length]
             break
         connection.settimeout(max(0.01, deadline - time.monotonic()))
         chunk = connection.recv(65536)
-        ended = not chunk
+        if not chunk:
+            answer.open = False
+            answer.head, answer.body = (data[:split + 4], data[split + 4:]) if split >= 0 else (b"", data)
+            break
         data += chunk
         if time.monotonic() > deadline:
             raise TimeoutError("the answer took too long")
-    if split < 0:
-        split = data.find(b"\r\n\r\n")
-    if split < 0:
-        return 0, data, b"", False
-    head, body = data[:split + 4], data[split + 4:]
-    if not ended:
-        connection.settimeout(0.15)     # a server that closes does so with or right behind the answer
-        try:
-            ended = not connection.recv(1)
-        except (TimeoutError, socket.timeout):
-            ended = False
-        except OSError:
-            ended = True
-    words = head.split(b" ", 2)
-    status = int(words[1][:3]) if len(words) > 1 and words[1][:3].isdigit() else 0
-    return status, head, body, not ended
+    words = answer.head.split(b" ", 2)
+    if len(words) > 1 and words[1][:3].isdigit():
+        answer.status = int(words[1][:3])
+    return answer, data[len(answer.head) + len(answer.body):]
 
 
 def _content_length(head: bytes) -> Optional[int]:
@@ -264,49 +268,97 @@ def _content_length(head: bytes) -> Optional[int]:
     return None
 
 
-def probe(server: Server, expect: Expectation = Expectation()) -> Probe:
-    """Asks once in each way the load generators will ask, and lists in `problems` what would make a run dishonest."""
-    result = Probe()
+def probe(server: Server, expect: Expectation = Expectation(), thorough: bool = True) -> Probe:
+    """Asks as the load generators will ask, and lists in `problems` what would make a run dishonest.
+
+    Not `thorough`: one plain GET, and no waiting for closes that may not come.
+    """
+    found = Probe()
     path = server.spec.path
     try:
-        result.status, result.head, result.body, result.keeps_11 = exchange(
-            server.port, request_bytes("1.1", path), PROBE_SECONDS_MAX)
-        _, kept_head, _, result.keeps_10 = exchange(
-            server.port, request_bytes("1.0", path, keep_alive=True), PROBE_SECONDS_MAX)
-        _, _, _, open_after_10 = exchange(server.port, request_bytes("1.0", path), PROBE_SECONDS_MAX)
+        plain = request_bytes("1.1", path, close=expect.close_11)
+        answer = exchange(server.port, plain, PROBE_SECONDS_MAX, LINGER_SECONDS if thorough else 0.0)
+        found.status, found.head, found.body, found.headers = answer.status, answer.head, answer.body, _headers(answer.head)
+        found.problems += _wrong_answer(found, expect)
+        if thorough and not found.problems:
+            found.problems += _wrong_connection(server, answer, expect)
     except OSError as error:
-        result.problems.append(f"it did not answer a plain GET: {error}")
-        return result
-    result.closes_10 = not open_after_10
-    result.headers = _headers(result.head)
-    kept = _headers(kept_head)
-    result.keeps_10 = result.keeps_10 and "keep-alive" in kept.get("connection", "").lower()
-    _judge(result, expect)
-    return result
+        found.problems.append(f"it did not answer a plain GET: {error}")
+    return found
 
 
-def _judge(found: Probe, expect: Expectation) -> None:
+def _wrong_answer(found: Probe, expect: Expectation) -> list[str]:
     if found.status == 0:
-        found.problems.append("its answer is not HTTP")
-        return
+        return ["its answer is not HTTP"]
+    problems = []
     if found.status != expect.status:
-        found.problems.append(f"it answers {found.status} instead of {expect.status}")
+        problems.append(f"it answers {found.status} instead of {expect.status}")
     length = found.headers.get("content-length")
     if length is None:
-        found.problems.append("its answer has no Content-Length")
+        problems.append("its answer has no Content-Length")
     elif not length.isdigit() or int(length) != len(found.body):
-        found.problems.append(f"it says Content-Length: {length} and sends {len(found.body)} bytes")
+        problems.append(f"it says Content-Length: {length} and sends {len(found.body)} bytes")
     if expect.body is not None and found.body != expect.body:
-        found.problems.append(f"its body is {found.body[:40]!r} instead of {expect.body[:40]!r}")
-    for name in expect.headers:
-        if name.lower() not in found.headers:
-            found.problems.append(f"its answer lacks the header {name}")
-    if expect.keep_alive_11 and not found.keeps_11:
-        found.problems.append("it closes after every HTTP/1.1 answer")
-    if expect.keep_alive_10 and not found.keeps_10:
-        found.problems.append("it does not keep an HTTP/1.0 connection open that asks for it, so ab -k would wait or reconnect")
-    if expect.close_10 and not found.closes_10:
-        found.problems.append("it does not close a plain HTTP/1.0 connection, so ab without -k would wait")
+        problems.append(f"its body is {found.body[:40]!r} instead of {expect.body[:40]!r}")
+    problems += [f"its answer lacks the header {name}" for name in expect.headers if name.lower() not in found.headers]
+    return problems
+
+
+def _wrong_connection(server: Server, plain: Answer, expect: Expectation) -> list[str]:
+    """Does it keep and close connections as the workload needs?"""
+    path, port = server.spec.path, server.port
+    problems = []
+    if expect.keep_alive_11 and not plain.open:
+        problems.append("it closes after every HTTP/1.1 answer")
+    if expect.close_11 and plain.open:
+        problems.append("it does not close an HTTP/1.1 connection that asks for it, so wrk would wait")
+    if expect.keep_alive_10:
+        answer = exchange(port, request_bytes("1.0", path, keep_alive=True), PROBE_SECONDS_MAX, LINGER_SECONDS)
+        if not answer.open or "keep-alive" not in _headers(answer.head).get("connection", "").lower():
+            problems.append("it does not keep an HTTP/1.0 connection open that asks for it, so ab -k would wait or reconnect")
+    if expect.close_10 and exchange(port, request_bytes("1.0", path), PROBE_SECONDS_MAX, CLOSE_SECONDS_MAX).open:
+        problems.append("it does not close a plain HTTP/1.0 connection, so ab without -k would wait")
+    if expect.pipeline > 1:
+        answers = _pipelined(port, path, expect.pipeline)
+        if answers != [(plain.status, plain.body)] * expect.pipeline:
+            problems.append(f"of {expect.pipeline} requests written at once it answered {len(answers)} rightly")
+    return problems
+
+
+def warm_by_hand(server: Server, requests: int) -> str:
+    """Sends some requests, HTTP/1.1, a few to a connection: page faults and lazy start-up are then behind the server. For
+    workloads whose load generator has no short run. Returns a sentence if one of them fails, else an empty string."""
+    request = request_bytes("1.1", server.spec.path)
+    connections = WARM_CONNECTIONS * server.workers
+    try:
+        for _ in range(connections):
+            with socket.create_connection((ADDRESS, server.port), timeout=PROBE_SECONDS_MAX) as connection:
+                for _ in range(max(1, requests // connections)):
+                    connection.sendall(request)
+                    answer, _ = _receive(connection, b"", time.monotonic() + PROBE_SECONDS_MAX)
+                    if answer.status != 200:
+                        return f"warm-up: an answer had status {answer.status}"
+                    if not answer.open or b"connection: close" in answer.head.lower():
+                        break
+    except OSError as error:
+        return f"warm-up: {error}"
+    return ""
+
+
+def _pipelined(port: int, path: str, depth: int) -> list[tuple[int, bytes]]:
+    """Status and body of every answer to `depth` requests written at once."""
+    answers: list[tuple[int, bytes]] = []
+    deadline = time.monotonic() + PROBE_SECONDS_MAX
+    with socket.create_connection((ADDRESS, port), timeout=PROBE_SECONDS_MAX) as connection:
+        connection.sendall(request_bytes("1.1", path) * depth)
+        data = b""
+        with contextlib.suppress(OSError):
+            while len(answers) < depth:
+                answer, data = _receive(connection, data, deadline)
+                if not answer.status:
+                    break
+                answers.append((answer.status, answer.body))
+    return answers
 
 
 def _headers(head: bytes) -> dict[str, str]:
