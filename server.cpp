@@ -438,6 +438,8 @@ struct Resource {
 /// A file larger than this is sent from a file in memory by sendfile(2); below, one send of contiguous bytes is cheaper
 /// than a head and a sendfile (tools/bench measures both: two calls against one copy of 64 KiB).
 inline constexpr std::size_t content_bytes_contiguous = 65536;
+/// Responses of one site: a connection remembers one in 24 bits. 1.8 million files, each in nine forms.
+inline constexpr std::size_t responses_max = std::size_t{1} << 24;
 /// No client takes a longer response head; ours grows only with --header.
 inline constexpr std::size_t head_bytes_contiguous = 65536;
 
@@ -481,7 +483,7 @@ private:
     void load_file();
     void load_filled();
     void load_tree();
-    void walk(const std::string& root, const std::string& directory, const std::string& path, std::set<std::string>& above);
+    bool walk(const std::string& root, const std::string& directory, const std::string& path, std::set<std::string>& above);
     void add_file(const std::string& file, const std::string& path, const struct stat& status);
     void add_redirect(const std::string& path);
     Content keep(std::string bytes);
@@ -553,7 +555,6 @@ Site* Site::load(const Options& options) {
         case Options::Source::tree: site->load_tree(); break;
         case Options::Source::filled: site->load_filled(); break;
     }
-    if (site->responses_.size() >= (1U << 24)) throw Failure{1, options.body + ": too many files: 16,777,216 responses are the limit"};
     return site.release();
 }
 
@@ -629,6 +630,7 @@ const Response* Site::add(unsigned status, std::string_view persistence, const s
 }
 
 const Response* Site::enter(Response response) {
+    if (responses_.size() >= responses_max) throw Failure{1, options_.body + ": too many files"};
     response.site = this;
     response.number = static_cast<std::uint32_t>(responses_.size());
     return &responses_.emplace_back(response);
@@ -815,9 +817,9 @@ void Site::load_tree() {
 }
 
 /// Takes in one directory. `directory` is its real path, `path` what clients call it, with a slash at the end; `above`
-/// the real paths on the way here, so that a symbolic link to one of them is not followed in circles.
-void Site::walk(const std::string& root, const std::string& directory, const std::string& path, std::set<std::string>& above) {
-    if (!above.insert(directory).second) return;
+/// the real paths on the way here, so that a symbolic link to one of them is not followed in circles: then it is false.
+bool Site::walk(const std::string& root, const std::string& directory, const std::string& path, std::set<std::string>& above) {
+    if (!above.insert(directory).second) return false;
     const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(directory.c_str()), ::closedir);
     if (stream == nullptr) fail(directory);
     std::set<std::string> names;
@@ -839,8 +841,11 @@ void Site::walk(const std::string& root, const std::string& directory, const std
             continue;
         }
         if (S_ISDIR(status.st_mode)) {
-            walk(root, file, path + name + "/", above);
-            add_redirect(path + name);
+            if (walk(root, file, path + name + "/", above)) {
+                add_redirect(path + name);
+            } else {
+                std::fprintf(stderr, "ceiling: %s: skipped: the link leads to a directory above it\n", seen_as.c_str());
+            }
         } else if (S_ISREG(status.st_mode)) {
             add_file(file, path + name, status);
         }
@@ -848,6 +853,7 @@ void Site::walk(const std::string& root, const std::string& directory, const std
     const auto index = resources.find(path + "index.html");
     if (index != resources.end()) resources.insert_or_assign(path, index->second);
     above.erase(directory);
+    return true;
 }
 
 std::string content_tag(std::string_view content) {
@@ -1803,6 +1809,7 @@ private:
             Site* const site = Site::load(options_);
             std::fprintf(stderr, "ceiling: reloaded: %zu paths, %" PRIu64 " bytes\n", site->resources.size(), site->bytes);
             current_.replace(site);
+            for (unsigned i = 0; i < group_.size(); ++i) group_.wake(i);  // a thread that sleeps would keep the old one
         } catch (const Failure& failure) {
             std::fprintf(stderr, "ceiling: not reloaded, the old content stays: %s\n", failure.text.c_str());
         } catch (const std::bad_alloc&) {
