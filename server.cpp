@@ -1958,7 +1958,9 @@ int serve(const Options& options) {
     const std::vector<int> cpus = allowed_cpus();
     const auto work = [&](unsigned i) {
         if (options.pin) pin_to(cpus[i % cpus.size()]);
-        while (workers[i].loop.step()) {
+        bool more = true;
+        while (more) {
+            more = workers[i].loop.step();
             if (i == 0) clerk.look();
         }
     };
