@@ -80,6 +80,10 @@ build/floor: tools/floor.cpp build/server.flags Makefile
 out := build/$(notdir $(CXX))-$(VARIANT)
 own_sources  := $(sort $(wildcard tests/server_*.cpp tests/*_e2e.cpp))
 unit_sources := $(sort $(filter-out $(own_sources),$(wildcard tests/*_test.cpp tests/parse_*.cpp)))
+# ThreadSanitizer has nothing to see in the parser's tests: pure functions, one thread.
+ifeq ($(VARIANT),tsan)
+unit_sources := $(filter-out tests/parse_%,$(unit_sources))
+endif
 unit_binary  := $(if $(unit_sources),$(out)/unit)
 test_binaries := $(unit_binary) $(own_sources:tests/%.cpp=$(out)/%)
 

@@ -115,6 +115,7 @@ class Refusals(Case):
             (["--file", str(big), "--max-tree", "1k"], f"{big}: 2048 bytes are more than --max-tree allows .*"),
             (["--listen", "192.0.2.1:80"], r"listen 192\.0\.2\.1:80: Cannot assign requested address"),
             (["--listen", f"unix:{directory}/none/x"], f"listen unix:{directory}/none/x: No such file or directory"),
+            (["--listen", f"unix:{directory}/not-a-socket"], f"listen unix:{directory}/not-a-socket: Address already in use"),
             (["--body-size", "1023g"], "--body-size 1098437885952: larger than the memory that is left .*"),
         ):
             with self.subTest(options=options):
@@ -335,6 +336,10 @@ class Answers(Case):
                                         "--server", "Me/1").port)
         self.assertEqual([answer.get(name) for name in ("x-one", "x-two", "content-type", "server")],
                          ["1", "two words", "application/json", "Me/1"])
+
+    def test_a_type_given_as_a_field_is_the_only_one(self):
+        answer = self.first(self.server("--header", "Content-Type: application/json").port)
+        self.assertEqual(answer.get("content-type"), "application/json")
 
     def test_no_date(self):
         self.assertIsNotNone(self.first(self.server().port).get("date"))
