@@ -69,6 +69,7 @@ def _svg(figure: Any, salt: str) -> str:
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r' id="[A-Za-z][A-Za-z0-9.]*_\d+"', "", text)     # names of groups, the same in every figure; nothing uses them
     for colour in COLOURS:
         text = text.replace(colour.stand_in, f"var({colour.variable})")
     return text.strip()

@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
                            "Content-Length; may be given several times")
     how = made.add_argument_group("how")
     how.add_argument("--rounds", type=int, metavar="N", help="rounds over all contestants (default: 3; quick and article b: 2)")
+    how.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="multiply every count and duration (default: 1)")
     how.add_argument("--workers", type=int, metavar="N", help="workers of every contestant (default: the server's CPUs)")
     how.add_argument("--server-cpus", metavar="CPUS", help="CPUs of the server, such as 0-3 (default: half of the cores)")
     how.add_argument("--client-cpus", metavar="CPUS", help="CPUs of the load generator (default: the others)")
@@ -139,7 +140,9 @@ def _plan(options: argparse.Namespace, known: list[contestants.Peer]) -> Plan:
         lacking = missing_client(client)
         if lacking:
             raise UsageError(lacking)
-    shares = {each.name: 1.0 if options.article else each.quick_share if options.quick else each.default_share
+    if options.scale <= 0:
+        raise UsageError(f"--scale wants a number above 0, got {options.scale:g}")
+    shares = {each.name: options.scale * (1.0 if options.article else each.quick_share if options.quick else each.default_share)
               for each in chosen}
     for name in ("rounds", "workers"):
         value = getattr(options, name)
@@ -177,8 +180,11 @@ def _folder(options: argparse.Namespace) -> Path:
 def _measure(console: Console, session: Session) -> int:
     """Runs the session; Ctrl-C and SIGTERM end it early and keep what was measured."""
     def interrupted(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)       # a second Ctrl-C shall not stop the cleaning up, nor cut a file in two
         raise KeyboardInterrupt
-    signal.signal(signal.SIGTERM, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     status = 0
     try:
         session.folder.mkdir(parents=True, exist_ok=True)
@@ -188,7 +194,6 @@ def _measure(console: Console, session: Session) -> int:
         status = EXIT_INTERRUPTED
     except (ServerError, ShareError, OSError) as error:
         return _fail(str(error), EXIT_SYSTEM)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)       # the rest takes a moment; a second Ctrl-C shall not cut a file in two
     if not session.results["runs"]:
         return _fail("interrupted before the first run ended: nothing was measured", EXIT_INTERRUPTED)
     session.save()

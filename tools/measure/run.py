@@ -23,7 +23,7 @@ from .client import Ab, ClientResult, Wrk, missing_client
 from .network import NetworkCounters, port_budget
 from .placement import Placement
 from .process import NANOSECONDS, TICK_NS, TreeMeter, TreeUsage, cpu_times
-from .server import Server, prepare_child
+from .server import Server, prepare_child, uninterrupted
 
 Client = Union[Ab, Wrk]
 
@@ -210,13 +210,19 @@ def _run_client(client: Client, server: Server, placement: Placement, recorder: 
         if recorder is not None:
             recorder.begin()
         begin = time.monotonic()
+        interval = SAMPLE_SHORT_SECONDS if client.expected_seconds() < SHORT_SECONDS else SAMPLE_SECONDS
+        process = None
         try:
-            process = subprocess.Popen(client.command(server.url), stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
-                                       start_new_session=True, preexec_fn=lambda: prepare_child(placement.client))
+            with uninterrupted():
+                process = subprocess.Popen(client.command(server.url), stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+                                           start_new_session=True, preexec_fn=lambda: prepare_child(placement.client))
+            hung, used = _wait(process, begin + seconds_max, interval, server, recorder)
         except (OSError, subprocess.SubprocessError) as error:
             return _Finished(ClientResult(problems=[f"{client.name} cannot be started: {error}"]), "", 0.0, 0)
-        interval = SAMPLE_SHORT_SECONDS if client.expected_seconds() < SHORT_SECONDS else SAMPLE_SECONDS
-        hung, used = _wait(process, begin + seconds_max, interval, server, recorder)
+        finally:
+            if process is not None and process.returncode is None:      # Ctrl-C: leave no client behind
+                process.kill()
+                process.wait()
         wall = time.monotonic() - begin
         texts = []
         for file in (output, errors):
@@ -231,20 +237,15 @@ def _run_client(client: Client, server: Server, placement: Placement, recorder: 
 def _wait(process: subprocess.Popen, deadline: float, interval: float, server: Server, recorder: Optional["_Recorder"]):
     """Waits for the client, sampling; kills it if it hangs or its server is gone. Returns the reason and its rusage."""
     reason = ""
-    try:
-        while not _ended_within(process.pid, interval):
-            if recorder is not None:
-                recorder.sample(process.pid)
-            if not reason and time.monotonic() > deadline:
-                reason = "the client did not finish in time and was killed"
-            if not reason and server.death():
-                reason = server.death()
-            if reason:
-                os.kill(process.pid, signal.SIGKILL)
-    except BaseException:
-        os.kill(process.pid, signal.SIGKILL)    # Ctrl-C: leave no client behind
-        process.wait()
-        raise
+    while not _ended_within(process.pid, interval):
+        if recorder is not None:
+            recorder.sample(process.pid)
+        if not reason and time.monotonic() > deadline:
+            reason = "the client did not finish in time and was killed"
+        if not reason and server.death():
+            reason = server.death()
+        if reason:
+            os.kill(process.pid, signal.SIGKILL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     return reason, used

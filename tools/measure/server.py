@@ -145,7 +145,8 @@ def start_server(spec: ServerSpec, placement: Placement, workers: int,
     try:
         # Workers of nginx and haproxy may change their user: the scratch folder must let them in.
         work.chmod(0o755)
-        server = _launch(spec, placement, workers, work)
+        with uninterrupted():
+            server = _launch(spec, placement, workers, work)
         _wait_until_it_answers(server, answer_seconds_max)
         yield server
     finally:
@@ -178,8 +179,20 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return template
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Holds Ctrl-C and SIGTERM back until a new child is written down: one that nobody knows would stay behind."""
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+
+
 def prepare_child(cpus: Sequence[int]) -> None:
-    """Runs in the child before exec: pin it, lift its descriptor limit to the hard one, tie its life to ours."""
+    """Runs in the child before exec: let signals in again, pin it, lift its descriptor limit to the hard one, tie its life
+    to ours."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
     os.sched_setaffinity(0, cpus)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
