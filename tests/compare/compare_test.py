@@ -204,7 +204,7 @@ def made_up(costs: dict, workload: str = "article-a", control: str = "") -> dict
                 "contestant": name, "workload": workload, "round": number, "phase": "main", "workers": 1, "server_cores": 1.0,
                 "voids": [] if given else ["it lied"], "warnings": [], "requests": 1000, "seconds": 1.0, "requests_per_second": rate,
                 "server_us_per_request": cost, "server_user_us": 1.0, "server_system_us": 2.0, "client_us_per_request": 50.0,
-                "server_busy": 0.5, "client_busy": 0.98, "requests_per_core": 1e6 / cost if cost else None, "switches_per_request": 0.0,
+                "server_busy": 0.5, "client_busy": 0.98, "server_waiting": 0.0, "client_waiting": 0.01, "requests_per_core": 1e6 / cost if cost else None, "switches_per_request": 0.0,
                 "involuntary_per_request": 0.0, "peak_rss_bytes": 1 << 20, "pss_bytes": 1 << 19, "latency_ms": {"50": 1.0, "99": 2.0},
                 "verdict": verdict, "verdict_reason": "because", "time_wait": 0, "listen_overflows": 0,
                 "timeline": [[0.1 * step, 0.1, 0.2, 0.7, 0.3, 0.6, 0.1, 100.0] for step in range(1, 6)],
@@ -263,7 +263,7 @@ class Findings(unittest.TestCase):
     def test_sleepers_are_told_from_the_busy(self):
         results = made_up({"ceiling": [(10, 1, CLIENT)], "sleepy": [(12, 1, CLIENT)]})
         results["runs"][1]["switches_per_request"] = 0.9
-        self.assertTrue(any("Sleepy (0.90 a request) slept" in sentence for sentence in analysis.tables(results)[0].findings))
+        self.assertTrue(any("Sleepy most often, 0.90 times" in sentence for sentence in analysis.tables(results)[0].findings))
 
     def test_fairness_names_what_differs(self):
         results = made_up({"ceiling": [(10, 1, CLIENT)], "other": [(12, 1, CLIENT)]})

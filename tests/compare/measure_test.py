@@ -199,6 +199,11 @@ class Verdicts(unittest.TestCase):
             with self.subTest(server=server_busy, client=client_busy):
                 self.assertEqual(measure.verdict_of(server_busy, client_busy)[0], wanted)
 
+    def test_a_side_that_other_programs_keep_waiting_is_not_idle(self):
+        verdict, reason = measure.verdict_of(0.40, 0.70, 0.05, 0.28)
+        self.assertEqual(verdict, run.CLIENT_BOUND)
+        self.assertIn("client 70% busy and 28% kept waiting", reason)
+
 
 class Placing(unittest.TestCase):
     def test_halves_with_siblings_kept_together(self):

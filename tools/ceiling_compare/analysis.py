@@ -20,6 +20,7 @@ NOISE_MIN = 0.01            # below one per cent no difference is claimed, howev
 REGIME_SLEEPS = 0.1         # voluntary switches per request: above, the server slept between requests
 REGIME_BUSY = 0.02          # below, it was kept busy; a request that includes a wake-up costs up to twice as much
 SIZE_DIFFERENCE = 0.25      # answers that differ by more than this in bytes are named
+STICK = "floor"
 PROJECTED_CORES = 4         # the articles' boxes
 
 Runs = list[dict[str, Any]]
@@ -30,7 +31,8 @@ class Row:
     """One contestant in one workload: medians over the valid rounds."""
     name: str
     title: str
-    control: bool
+    control: bool                           # the A/A control: shown, never ranked
+    stick: bool                             # the null server: a measuring stick, never ranked either
     valid: int                              # rounds that count
     voids: list[str]                        # why others do not
     warnings: list[str]
@@ -41,6 +43,8 @@ class Row:
     system: Optional[float] = None
     server_busy: Optional[float] = None
     client_busy: Optional[float] = None
+    server_waiting: float = 0.0             # ready to run while other programs had its CPU
+    client_waiting: float = 0.0
     sleeps: Optional[float] = None          # voluntary switches per request
     memory: Optional[float] = None          # peak RSS, bytes
     latency: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -71,12 +75,18 @@ class Table:
     reference: str                          # title of the row that ratios are against
     noise: Optional[float]                  # largest |ratio - 1| of the A/A control's pairs; None without a control
     findings: list[str]                     # sentences
+    held_to: Optional[float] = None         # cores the server was held to, in server-bound mode
     article: Optional["ArticleTable"] = None
+
+    @property
+    def shown(self) -> list[Row]:
+        """Rows that have a cost, without the A/A control: what figures show."""
+        return [row for row in self.rows if row.cost is not None and not row.control]
 
     @property
     def ranked(self) -> list[Row]:
         """Rows that have a cost and are contestants."""
-        return [row for row in self.rows if row.cost is not None and not row.control]
+        return [row for row in self.shown if not row.stick]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,16 +136,17 @@ def _table(results: dict[str, Any], entry: dict[str, Any]) -> Table:
     for one in contestants:
         row = _row(one, main_runs(results, entry["name"], one["name"]))
         row.to_reference = _ratio(costs[one["name"]], costs.get(reference, {}), rounds)
-        row.to_floor = _ratio(costs[one["name"]], costs.get("floor", {}), rounds)
+        row.to_floor = _ratio(costs[one["name"]], costs.get(STICK, {}), rounds)
         rows.append(row)
     rows.sort(key=lambda row: (row.cost is None, row.cost.median if row.cost else 0.0))
     titles = {one["name"]: one["title"] for one in contestants}
-    table = Table(entry["name"], entry["what"], entry["client"], rows, titles.get(reference, ""), noise, [])
+    table = Table(entry["name"], entry["what"], entry["client"], rows, titles.get(reference, ""), noise, [],
+                  results["options"].get("held_to", {}).get(entry["name"]))
     _rank(table, costs, rounds)
     workload = next((known for known in WORKLOADS if known.name == entry["name"]), None)
     if workload is not None and workload.article is not None:
         table.article = _article(workload.article, table)
-    table.findings = _findings(table, reference)
+    table.findings = _findings(table)
     return table
 
 
@@ -154,7 +165,7 @@ def _ratio(costs: dict[int, float], others: dict[int, float], rounds: list[int])
 
 def _row(contestant: dict[str, Any], runs: Runs) -> Row:
     valid = [run for run in runs if not run["voids"]]
-    row = Row(contestant["name"], contestant["title"], bool(contestant["control_of"]), len(valid),
+    row = Row(contestant["name"], contestant["title"], bool(contestant["control_of"]), contestant["name"] == STICK, len(valid),
               _unique(sentence for run in runs for sentence in run["voids"]),
               _unique(sentence for run in valid for sentence in run["warnings"]))
     if not valid:
@@ -165,6 +176,7 @@ def _row(contestant: dict[str, Any], runs: Runs) -> Row:
     row.rate = spread_of([run["requests_per_second"] for run in valid])
     row.user, row.system = middle("server_user_us"), middle("server_system_us")
     row.server_busy, row.client_busy = middle("server_busy"), middle("client_busy")
+    row.server_waiting, row.client_waiting = middle("server_waiting") or 0.0, middle("client_waiting") or 0.0
     row.sleeps, row.memory, row.per_core = middle("switches_per_request"), middle("peak_rss_bytes"), middle("requests_per_core")
     for name in ("50", "90", "99", "max"):
         value = _middle(run["latency_ms"].get(name) for run in valid)
@@ -208,23 +220,25 @@ def _rank(table: Table, costs: dict[str, dict[int, float]], rounds: list[int]) -
 
 # ---- sentences ------------------------------------------------------------------------------------------------------
 
-def _findings(table: Table, reference: str) -> list[str]:
+def _findings(table: Table) -> list[str]:
     rows = [row for row in table.ranked if row.rate is not None]
-    found = []
+    found: list[str] = []
+    if table.held_to is not None:
+        found.append(f"Server-bound mode: every server was held to {table.held_to:g} of a core so that it, and not the load generator, "
+                     "is the limit; `per full core` is what one whole core would serve at that cost.")
     if table.noise is not None:
         found.append(f"Noise floor: {table.reference} against itself differed by up to {table.noise:.1%}; rows within "
                      f"{max(NOISE_MIN, table.noise):.1%} of each other share a rank.")
-    contestants = [row for row in rows if row.name != "floor"]
-    bound = [row for row in contestants if row.verdict == CLIENT_BOUND]
-    if len(contestants) >= 2:
-        rates = [row.rate.median for row in contestants]
-        expenses = [row.cost.median for row in contestants]
+    bound = [row for row in rows if row.verdict == CLIENT_BOUND]
+    if len(rows) >= 2:
+        rates = [row.rate.median for row in rows]
+        expenses = [row.cost.median for row in rows]
         found.append(f"Requests/s differ by a factor of {max(rates) / min(rates):.2f} between the contestants, the server's CPU "
                      f"per request by {max(expenses) / min(expenses):.2f}.")
     if bound:
-        found.append(f"{len(bound)} of {len(contestants)} rows are client-bound: their requests/s are the load generator's, and "
+        found.append(f"{len(bound)} of {len(rows)} rows are client-bound: their requests/s are the load generator's, and "
                      "are not ranked. The order is by CPU per request.")
-    turned = inversions(contestants, max(NOISE_MIN, table.noise or 0.0))
+    turned = inversions(rows, max(NOISE_MIN, table.noise or 0.0))
     if turned:
         slow, fast = turned[0]
         found.append(f"{len(turned)} pair{'s' * (len(turned) > 1)} stand{'s' * (len(turned) == 1)} in the other order by requests/s "
@@ -232,9 +246,10 @@ def _findings(table: Table, reference: str) -> list[str]:
                      f"than {fast.title} and costs {slow.cost.median / fast.cost.median:.2f} times the CPU.")
     sleepy = [row for row in rows if (row.sleeps or 0) > REGIME_SLEEPS]
     if sleepy and any((row.sleeps or 0) < REGIME_BUSY for row in rows):
-        names = _listed([f"{row.title} ({row.sleeps:.2f} a request)" for row in sleepy])
-        found.append(f"Two regimes: {names} slept between requests, others were kept busy. Being woken can cost as much as a "
-                     "request, so compare across that line with care.")
+        most = max(sleepy, key=lambda row: row.sleeps)
+        found.append(f"Two regimes: {len(sleepy)} of {len(rows)} rows slept between requests ({most.title} most often, "
+                     f"{most.sleeps:.2f} times a request), the others were kept busy. Being woken can cost as much as a request: "
+                     "compare across that line with care.")
     return found
 
 
@@ -364,7 +379,7 @@ PROJECTION_ASSUMPTIONS = (
 def projection(table: Table, client_threads: int) -> list[Projection]:
     """Projects one table to the articles' boxes; see PROJECTION_ASSUMPTIONS."""
     projected = []
-    for row in table.ranked:
+    for row in table.shown:
         if row.client_cost is None:
             continue
         client = client_threads * 1e6 / row.client_cost.median

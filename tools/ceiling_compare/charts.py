@@ -79,7 +79,7 @@ def _svg(figure: Any, salt: str) -> str:
 
 def scatter(table: Table) -> str:
     """Requests/s against CPU per request; both axes start at nought, so that distances are true."""
-    rows = [row for row in table.ranked if row.rate is not None]
+    rows = [row for row in table.shown if row.rate is not None]
     client = table.command[0] if table.command else "the client"
     label = f"{table.name}: what {client} saw against what the server paid"
     return both_widths(lambda inches: _scatter(rows, client, inches), label) if len(rows) > 1 else ""

@@ -61,7 +61,7 @@ def _headlines(tables: Sequence[Table]) -> list[str]:
     """One sentence a workload, for who reads no further."""
     found = []
     for table in tables:
-        rows = [row for row in table.ranked if row.rate is not None and row.name != "floor"]
+        rows = [row for row in table.ranked if row.rate is not None]
         if len(rows) < 2:
             continue
         rates, costs = [row.rate.median for row in rows], [row.cost.median for row in rows]
@@ -78,7 +78,7 @@ def _headlines(tables: Sequence[Table]) -> list[str]:
 def _section(results: dict[str, Any], table: Table) -> str:
     parts = [f'<section id="{_text(table.name)}"><h2>{_text(table.name)}</h2><p class="faint">{_text(table.what)}<br>'
              f'<code>{_text(" ".join(table.command))}</code></p>', _list(map(_text, table.findings), "findings")]
-    if not table.ranked:
+    if not table.shown:
         return "".join(parts) + "<p>No run of this workload was valid.</p>" + _doubts(table) + "</section>"
     parts += ["<h3>Server CPU per request, µs (shorter is better)</h3>", _bars(table)]
     figure = charts.scatter(table)
@@ -104,14 +104,14 @@ def _bars(table: Table) -> str:
 
 
 def _bar(row: Row, longest: float) -> str:
-    kind = "control" if row.control else "own" if row.name == "ceiling" else "stick" if row.name == "floor" else ""
+    kind = "control" if row.control else "own" if row.name == "ceiling" else "stick" if row.stick else ""
     if row.cost is None:
         return (f'<div class="bar"><span class="name"><span class="rank"></span>{_text(row.title)}</span>'
                 f'<span class="rate">{_text(row.voids[0]) if row.voids else "not run"}</span>'
                 '<span class="value"><span class="tag void">void</span></span></div>')
     width, low, high = (100 * value / longest for value in (row.cost.median, row.cost.minimum, row.cost.maximum))
     ratio = f" · {row.to_reference.median:.2f}×" if row.to_reference and row.name != "ceiling" else ""
-    rank = "A/A" if row.control else f"{row.rank}{'=' if row.tied else '.'}"
+    rank = "A/A" if row.control else "–" if row.stick else f"{row.rank}{'=' if row.tied else '.'}"
     rate = f"{row.rate.median:,.0f} requests/s" if row.rate else "no requests/s"
     return (f'<div class="bar {kind}"><span class="name"><span class="rank">{rank}</span> {_text(row.title)}</span>'
             f'<span class="track"><span class="fill" style="width:{width:.2f}%"></span>'
@@ -132,10 +132,12 @@ def _stacks(table: Table) -> str:
         lines.append(
             f'<div class="stack"><span class="name">{_text(row.title)}</span>'
             f'<span class="meter" title="{row.server_busy:.0%} busy"><span class="user" style="width:{user:.1f}%"></span>'
-            f'<span class="system" style="width:{system:.1f}%"></span></span>'
+            f'<span class="system" style="width:{system:.1f}%"></span>'
+            f'<span class="waiting" style="width:{row.server_waiting * 100:.1f}%"></span></span>'
             f'<span class="meter" title="{row.client_busy:.0%} busy"><span class="busy" style="width:{row.client_busy * 100:.1f}%">'
-            "</span></span></div>")
-    return (_legend(user="server, user", system="server, system", busy="load generator", idle="idle")
+            f'</span><span class="waiting" style="width:{row.client_waiting * 100:.1f}%"></span></span></div>')
+    return (_legend(user="server, user", system="server, system", busy="load generator", waiting="kept waiting by other programs",
+                    idle="idle")
             + f'<div class="stacks">{"".join(lines)}</div>')
 
 

@@ -27,6 +27,7 @@ a new `format_version`. Everything report.html shows is computed from it (`tools
         server_user_us, server_system_us    the same, split by the kernel's ticks (sampled)
         client_us_per_request           CPU time of the client ÷ requests, in µs
         server_busy, client_busy        0 … 1, of the share of CPU each had
+        server_waiting, client_waiting  0 … 1, of the same share: ready to run while other programs had its CPU
         requests_per_core               1e6 ÷ server_us_per_request
         switches_per_request            voluntary context switches of the server ÷ requests: it slept and was woken
         involuntary_per_request         it was pushed off its CPU
@@ -54,7 +55,7 @@ FORMAT, FORMAT_VERSION = "ceiling-compare", 1
 CSV_FIELDS = (
     "workload", "contestant", "round", "phase", "workers", "valid", "verdict", "requests", "requests_per_second",
     "server_us_per_request", "server_user_us", "server_system_us", "client_us_per_request", "server_busy", "client_busy",
-    "requests_per_core", "switches_per_request", "peak_rss_bytes", "p50_ms", "p99_ms", "max_ms", "voids", "warnings",
+    "server_waiting", "client_waiting", "requests_per_core", "switches_per_request", "peak_rss_bytes", "p50_ms", "p99_ms", "max_ms", "voids", "warnings",
 )
 
 
@@ -73,7 +74,8 @@ def run_record(run: Run, workload: str, round_number: int, workers: int, phase: 
         "server_us_per_request": _rounded(run.server_us_per_request), "server_user_us": _rounded(each(usage.user_ns / 1000)),
         "server_system_us": _rounded(each(usage.system_ns / 1000)),
         "client_us_per_request": _rounded(run.client_us_per_request), "server_busy": _rounded(run.server_busy),
-        "client_busy": _rounded(run.client_busy), "requests_per_core": _rounded(run.requests_per_core, 1),
+        "client_busy": _rounded(run.client_busy), "server_waiting": _rounded(run.server_waiting),
+        "client_waiting": _rounded(run.client_waiting), "requests_per_core": _rounded(run.requests_per_core, 1),
         "switches_per_request": _rounded(run.switches_per_request, 6),
         "involuntary_per_request": _rounded(each(usage.involuntary_switches), 6),
         "peak_rss_bytes": usage.peak_rss_bytes, "pss_bytes": usage.pss_bytes,

@@ -243,7 +243,7 @@ def _measured(task: _Task, thorough: bool) -> tuple[Run, Optional[measure.Probe]
             if found.problems:
                 return Run(server=peer.name, voids=list(found.problems), server_command=list(server.started),
                            client_command=task.client.command(server.url)), found
-            cold = measure.warm_by_hand(server, WARM_REQUESTS) if workload.warm_up() is None else ""
+            cold = measure.warm_by_hand(server, WARM_REQUESTS, workload.mode == "close") if workload.warm_up() is None else ""
             if cold:
                 return Run(server=peer.name, voids=[cold], server_command=list(server.started),
                            client_command=task.client.command(server.url)), found

@@ -89,17 +89,18 @@ def show_table(console: Console, table: analysis.Table) -> None:
     grid = RichTable(box=None, pad_edge=False, header_style="dim")
     grid.add_column("#", justify="right")
     grid.add_column("contestant", overflow="ellipsis")
-    for title in ("server µs", "min … max", f"÷ {table.reference.lower() or 'first'}", "95 %", "requests/s", "bound", "p99 ms"):
+    for title in ("server µs", "min … max", f"÷ {table.reference.lower() or 'first'}", "95 %", "requests/s", "bound",
+                  "per full core" if table.held_to is not None else "p99 ms"):
         grid.add_column(title, justify="left" if title == "bound" else "right", no_wrap=True)
     for row in table.rows:
         if row.cost is None:
             grid.add_row("", escape(row.title), "[yellow]void[/]", "", "", "", "", "", "")
             continue
-        grid.add_row("" if row.control else f"{row.rank}{'=' if row.tied else ''}", escape(row.title),
+        grid.add_row("" if row.control or row.stick else f"{row.rank}{'=' if row.tied else ''}", escape(row.title),
                      f"[bold]{row.cost.median:.2f}[/]", f"{row.cost.minimum:.2f} … {row.cost.maximum:.2f}",
                      *_ratio(row.to_reference), f"{row.rate.median:,.0f}" if row.rate else "",
                      f"[{VERDICT_STYLES[row.verdict]}]{row.verdict}[/]",
-                     f"{row.latency['99']:.2f}" if "99" in row.latency else "")
+                     _last_column(table, row))
     console.print(grid)
     for finding in table.findings:
         console.print("  " + escape(finding), highlight=False, style="dim")
@@ -108,6 +109,13 @@ def show_table(console: Console, table: analysis.Table) -> None:
             console.print(f"  [yellow]void[/] {escape(row.title)}: {escape(sentence)}", highlight=False)
     if table.article:
         show_article(console, table.article)
+
+
+def _last_column(table: analysis.Table, row: analysis.Row) -> str:
+    """Requests/s a full core would serve where the servers were held to less, else the 99th percentile."""
+    if table.held_to is not None:
+        return f"{row.per_core:,.0f}" if row.per_core else ""
+    return f"{row.latency['99']:.2f}" if "99" in row.latency else ""
 
 
 def _ratio(ratio: Optional[analysis.Ratio]) -> tuple[str, str]:

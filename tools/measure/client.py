@@ -219,6 +219,9 @@ def parse_wrk(output: str, errors: str, status: int) -> ClientResult:
         if seconds is not None:
             result.latency_ms[f"{float(percent):g}"] = seconds * 1000
 
+    if not any(result.latency_ms.values()):
+        result.latency_ms.clear()       # wrk prints noughts where it took no sample, as it may with pipelining
+
     errors_line = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", output)
     if errors_line:
         words = [f"{count} {WRK_ERRORS[name]}" for name, count in zip(WRK_ERRORS, errors_line.groups()) if count != "0"]

@@ -68,6 +68,8 @@ class Run:
     client_us_per_request: Optional[float] = None
     server_busy: Optional[float] = None         # of its share: CPUs × time, capped by workers
     client_busy: Optional[float] = None
+    server_waiting: Optional[float] = None      # ready to run, but other programs had its CPU; of the same share
+    client_waiting: Optional[float] = None
     server_cores: float = 1.0                   # that share, in cores
     switches_per_request: Optional[float] = None    # voluntary: the server slept and was woken
     verdict: str = NEITHER
@@ -94,18 +96,25 @@ class Run:
         return 1e6 / self.server_us_per_request if self.server_us_per_request else None
 
 
-def verdict_of(server_busy: Optional[float], client_busy: Optional[float]) -> tuple[str, str]:
-    """Who held the run back, and a sentence. Shares are of what each side was given."""
+def verdict_of(server_busy: Optional[float], client_busy: Optional[float], server_waiting: float = 0.0,
+               client_waiting: float = 0.0) -> tuple[str, str]:
+    """Who held the run back, and a sentence. Shares are of what each side was given; the waiting ones are the time a side
+    was ready to run while other programs had its CPU: then it was not idle either."""
     if server_busy is None or client_busy is None:
         return NEITHER, "the run gave no CPU figures"
-    shares = f"server {server_busy:.0%} busy, client {client_busy:.0%}"
-    if client_busy >= BUSY and server_busy < NEARLY_BUSY:
+    shares = f"server {_share(server_busy, server_waiting)}, client {_share(client_busy, client_waiting)}"
+    server, client = server_busy + server_waiting, client_busy + client_waiting
+    if client >= BUSY and server < NEARLY_BUSY:
         return CLIENT_BOUND, f"{shares}: requests/s is the client's limit, not the server's"
-    if client_busy >= BUSY:
+    if client >= BUSY:
         return NEITHER, f"{shares}: both were at their limit"
-    if server_busy >= NEARLY_BUSY:
+    if server >= NEARLY_BUSY:
         return SERVER_BOUND, f"{shares}: requests/s is the server's limit"
     return NEITHER, f"{shares}: neither was at its limit"
+
+
+def _share(busy: float, waiting: float) -> str:
+    return f"{busy:.0%} busy" + (f" and {waiting:.0%} kept waiting" if waiting >= 0.02 else "")
 
 
 def measure_run(server: Server, client: Client, placement: Placement, warm_up: Optional[Client] = None,
@@ -137,12 +146,12 @@ def measure_run(server: Server, client: Client, placement: Placement, warm_up: O
     run.network = NetworkCounters.read().since(network)
     run.client, run.client_output = finished.result, finished.output
     run.wall_seconds, run.client_cpu_ns = finished.wall_seconds, finished.cpu_ns
-    _figures(run, placement)
+    _figures(run, server, placement, recorder)
     _doubts(run, server, placement, recorder)
     return run
 
 
-def _figures(run: Run, placement: Placement) -> None:
+def _figures(run: Run, server: Server, placement: Placement, recorder: "_Recorder") -> None:
     requests = run.client.requests or 0
     seconds = run.client.seconds or run.wall_seconds
     if requests > 0:
@@ -150,10 +159,21 @@ def _figures(run: Run, placement: Placement) -> None:
         run.client_us_per_request = run.client_cpu_ns / 1000 / requests
         run.switches_per_request = run.usage.voluntary_switches / requests
     if seconds > 0 and run.wall_seconds > 0:
-        client_cores = min(run.client_threads, len(placement.client))
-        run.server_busy = min(1.0, run.usage.cpu_ns / NANOSECONDS / (seconds * run.server_cores))
-        run.client_busy = min(1.0, run.client_cpu_ns / NANOSECONDS / (run.wall_seconds * client_cores))
-    run.verdict, run.verdict_reason = verdict_of(run.server_busy, run.client_busy)
+        server_ns = seconds * run.server_cores * NANOSECONDS
+        client_ns = run.wall_seconds * min(run.client_threads, len(placement.client)) * NANOSECONDS
+        run.server_busy = min(1.0, run.usage.cpu_ns / server_ns)
+        run.client_busy = min(1.0, run.client_cpu_ns / client_ns)
+        server_wait = run.usage.wait_ns if _waits_for_others(run, server, placement) else 0
+        run.server_waiting = min(1.0 - run.server_busy, server_wait / server_ns)
+        run.client_waiting = min(1.0 - run.client_busy, run.client_cpu_ns * recorder.client_waits() / client_ns)
+    run.verdict, run.verdict_reason = verdict_of(run.server_busy, run.client_busy, run.server_waiting or 0.0, run.client_waiting or 0.0)
+
+
+def _waits_for_others(run: Run, server: Server, placement: Placement) -> bool:
+    """True if a task of the server's that waits for a CPU waits for other programs: there is one CPU at least for each task
+    that works, and no quota holds the server back on purpose."""
+    workers = sum(1 for task_ns in run.usage.busiest_ns if task_ns > run.usage.cpu_ns / 100)
+    return workers <= len(placement.server) and run.server_cores >= min(len(placement.server), server.workers)
 
 
 def _doubts(run: Run, server: Server, placement: Placement, recorder: "_Recorder") -> None:
@@ -174,10 +194,8 @@ def _doubts(run: Run, server: Server, placement: Placement, recorder: "_Recorder
     for side, share in recorder.others().items():
         if share > OTHERS_SHARE_MAX:
             run.warnings.append(f"other programs used {share:.0%} of the {side}'s CPUs during the run")
-    runners = sum(1 for task_ns in run.usage.busiest_ns if task_ns > run.usage.cpu_ns / 100)
-    throttled = run.server_cores < min(len(placement.server), server.workers)   # then it waits on purpose
-    if not throttled and runners <= len(placement.server) and run.usage.wait_ns > WAIT_SHARE_MAX * max(1, run.usage.cpu_ns):
-        run.warnings.append(f"the server was ready to run but waited for its CPU for {run.usage.wait_ns / 1e9:.2f} s")
+    if (run.server_waiting or 0) > WAIT_SHARE_MAX * (run.server_busy or 0):
+        run.warnings.append(f"the server was ready to run but kept waiting for its CPU for {run.server_waiting:.0%} of the time")
     longest = run.client.latency_ms.get("max")
     if longest is not None and longest >= STALL_MS:
         run.warnings.append(f"one answer took {longest:.0f} ms: something stood still, and a closed loop's percentiles "
@@ -274,7 +292,7 @@ class _Recorder:
         self._meter = TreeMeter(server_pid)
         self._placement = placement
         self.points: list[TimelinePoint] = []
-        self._client_ns = 0
+        self._client_ns = self._client_wait_ns = 0
         self._usage = TreeUsage()
 
     def begin(self) -> None:
@@ -285,7 +303,9 @@ class _Recorder:
 
     def sample(self, client_pid: int) -> None:
         self._usage = self._meter.sample()
-        self._client_ns = _process_ns(client_pid) or self._client_ns
+        run_ns, wait_ns = _process_ns(client_pid)
+        if run_ns:
+            self._client_ns, self._client_wait_ns = run_ns, wait_ns
         now, times = time.monotonic(), self._read()
         if now - self._last >= SAMPLE_SHORT_SECONDS / 2:
             self.points.append(self._point(now, times))
@@ -313,6 +333,10 @@ class _Recorder:
             shares[side] = max(0.0, (busy - ours) / NANOSECONDS / (self._wall * len(cpus)))
         return shares
 
+    def client_waits(self) -> float:
+        """How long the client was kept waiting for a CPU for each second it ran, as far as the samples saw it."""
+        return self._client_wait_ns / self._client_ns if self._client_ns else 0.0
+
     def _read(self) -> dict[str, dict[str, int]]:
         return {"server": cpu_times(self._placement.server), "client": cpu_times(self._placement.client)}
 
@@ -327,12 +351,13 @@ class _Recorder:
                              switches / max(1e-9, now - self._last))
 
 
-def _process_ns(pid: int) -> int:
-    """CPU time so far of a client (all its threads), for telling its use from other programs'."""
+def _process_ns(pid: int) -> tuple[int, int]:
+    """CPU time so far of a client, all its threads, and the time they were kept waiting for one; noughts if it is gone."""
+    run_ns = wait_ns = 0
     with contextlib.suppress(OSError, ValueError):
-        total = 0
         for tid in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{tid}/schedstat", encoding="ascii") as file:
-                total += int(file.read().split()[0])
-        return total
-    return 0
+                ran, waited = file.read().split()[:2]
+                run_ns, wait_ns = run_ns + int(ran), wait_ns + int(waited)
+        return run_ns, wait_ns
+    return 0, 0

@@ -114,8 +114,9 @@ class Server:
     def stop(self) -> None:
         """Ends the whole tree: the polite signal to the parent, SIGKILL to whoever is left."""
         others = set(tree_of(self.pid)) - {self.pid}
-        if self.process.poll() is None:
-            _signal(self.pid, self.spec.stop_signal)
+        rude = self.spec.stop_signal == signal.SIGKILL      # a master that is killed tells its workers nothing
+        for pid in ({self.pid} if self.process.poll() is None else set()) | (others if rude else set()):
+            _signal(pid, self.spec.stop_signal)
         self._wait_for(others)
         others |= set(tree_of(self.pid)) - {self.pid}
         for pid in _alive(others) | ({self.pid} if self.process.poll() is None else set()):
@@ -338,11 +339,11 @@ def _wrong_connection(server: Server, plain: Answer, expect: Expectation) -> lis
     return problems
 
 
-def warm_by_hand(server: Server, requests: int) -> str:
-    """Sends some requests, HTTP/1.1, a few to a connection: page faults and lazy start-up are then behind the server. For
+def warm_by_hand(server: Server, requests: int, close: bool = False) -> str:
+    """Sends some requests, HTTP/1.1, a few to a connection (or one, with `close`): page faults and lazy start-up are then behind the server. For
     workloads whose load generator has no short run. Returns a sentence if one of them fails, else an empty string."""
-    request = request_bytes("1.1", server.spec.path)
-    connections = WARM_CONNECTIONS * server.workers
+    request = request_bytes("1.1", server.spec.path, close=close)
+    connections = requests if close else WARM_CONNECTIONS * server.workers
     try:
         for _ in range(connections):
             with socket.create_connection((ADDRESS, server.port), timeout=PROBE_SECONDS_MAX) as connection:
@@ -351,7 +352,7 @@ def warm_by_hand(server: Server, requests: int) -> str:
                     answer, _ = _receive(connection, b"", time.monotonic() + PROBE_SECONDS_MAX)
                     if answer.status != 200:
                         return f"warm-up: an answer had status {answer.status}"
-                    if not answer.open or b"connection: close" in answer.head.lower():
+                    if not answer.open:
                         break
     except OSError as error:
         return f"warm-up: {error}"

@@ -13,6 +13,9 @@ foreach (array_filter(explode("\n", getenv('CEILING_HEADERS'))) as $line) {
 }
 $body = getenv('CEILING_BODY');
 $close = getenv('CEILING_CLOSE') === '1';
+if ($close) {
+    $headers['Connection'] = 'close';   // else it would promise keep-alive and close, which wrk counts as an error
+}
 
 Worker::$pidFile = getenv('WORK') . '/pid';
 Worker::$logFile = getenv('WORK') . '/workerman.log';

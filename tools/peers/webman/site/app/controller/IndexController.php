@@ -20,6 +20,9 @@ class IndexController
             [$name, $value] = explode(': ', $line, 2);
             $headers[$name] = $value;
         }
+        if (getenv('CEILING_CLOSE') === '1') {
+            $headers['Connection'] = 'close';   // the framework closes, but would promise keep-alive
+        }
         return $headers;
     }
 }
