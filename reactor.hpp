@@ -411,7 +411,7 @@ private:
     std::atomic<std::uint32_t> fresh_{0};
 };
 
-/// What the caller decides. Timeouts in milliseconds; 0 means no limit (and, for delay_ms, no delay).
+/// What the caller decides. Timeouts in milliseconds; 0 means no limit, but for the drain, which then cuts at once.
 struct Settings {
     std::uint32_t descriptors_max = 1024;   ///< size of the table: descriptors are below this (getrlimit(2), RLIMIT_NOFILE)
     std::uint32_t connections_max = 1000;   ///< more wait in the accept queue
@@ -419,7 +419,7 @@ struct Settings {
     std::uint32_t head_timeout_ms = 10000;
     std::uint32_t idle_timeout_ms = 60000;  ///< also for each piece of content, and for a reader that does not read
     std::uint32_t drain_timeout_ms = 5000;
-    std::uint32_t delay_ms = 0;             ///< every answer is held for so long
+    std::uint32_t delay_ms = 0;             ///< every answer is held for so long; 0: for no time
     bool balance = true;                    ///< false: connections stay where the kernel's hash put them
 };
 

@@ -401,6 +401,19 @@ std::string date_text(std::int64_t seconds) {
     return text;
 }
 
+/// Bytes this machine could still give out (proc(5), MemAvailable).
+std::uint64_t memory_available() {
+    std::uint64_t kib = 0;
+    if (std::FILE* file = std::fopen("/proc/meminfo", "re")) {
+        std::array<char, 256> line{};
+        while (std::fgets(line.data(), static_cast<int>(line.size()), file) != nullptr) {
+            if (std::sscanf(line.data(), "MemAvailable: %" SCNu64, &kib) == 1) break;
+        }
+        std::fclose(file);
+    }
+    return kib != 0 ? kib * 1024 : UINT64_MAX;
+}
+
 class Site;
 
 /// One whole response. Immutable and shared by all threads; Date is filled in by each thread as it sends.
@@ -414,6 +427,7 @@ struct Response {
     std::string_view content;   ///< in memory, or, if empty,
     std::uint64_t file_offset = 0;  ///< ... so many bytes of the site's file from here
     std::uint64_t file_bytes = 0;
+    const Response* closing = nullptr;  ///< the same answer with `Connection: close`
 
     [[nodiscard]] std::uint64_t size() const noexcept { return head.size() + content.size() + file_bytes; }
 };
@@ -476,7 +490,7 @@ private:
         [[nodiscard]] std::uint64_t size() const noexcept { return bytes.size() + file_bytes; }
     };
 
-    explicit Site(const Options& options) : options_(options) {}
+    explicit Site(const Options& options) : options_(options), budget_(std::min(options.tree_bytes_max, memory_available())) {}
     void write_fixed();
     void write_rejections();
     void load_text();
@@ -495,6 +509,7 @@ private:
     void make_hot(const Forms& forms);
 
     const Options options_;
+    const std::uint64_t budget_;  ///< bytes of content that may be read from files
     std::deque<std::string> texts_;
     std::deque<Response> responses_;
     Fd file_;
@@ -599,6 +614,10 @@ Forms Site::write(unsigned status, const std::string& fields, const Content& con
             forms[p][is_head] = add(status, lines[p], fields, content, has_length, is_head != 0);
         }
     }
+    const auto& closing = forms[static_cast<std::size_t>(Persistence::close)];
+    for (const auto& form : forms) {
+        for (std::size_t is_head = 0; is_head < 2; ++is_head) responses_[form[is_head]->number].closing = closing[is_head];
+    }
     return forms;
 }
 
@@ -690,19 +709,6 @@ void Site::load_text() {
     make_hot(ok);
 }
 
-/// Bytes this machine could still give out (proc(5), MemAvailable).
-std::uint64_t memory_available() {
-    std::uint64_t kib = 0;
-    if (std::FILE* file = std::fopen("/proc/meminfo", "re")) {
-        std::array<char, 256> line{};
-        while (std::fgets(line.data(), static_cast<int>(line.size()), file) != nullptr) {
-            if (std::sscanf(line.data(), "MemAvailable: %" SCNu64, &kib) == 1) break;
-        }
-        std::fclose(file);
-    }
-    return kib != 0 ? kib * 1024 : UINT64_MAX;
-}
-
 void Site::load_filled() {
     if (options_.body_bytes > memory_available()) {
         throw Failure{1, format("--body-size %" PRIu64 ": larger than the memory that is left (%" PRIu64 " bytes)",
@@ -752,8 +758,6 @@ std::string read_file(const std::string& path, std::uint64_t most, int flags = 0
     }
 }
 
-std::uint64_t content_budget(const Options& options) { return std::min(options.tree_bytes_max, memory_available()); }
-
 /// Content-Type by the extension of a file's name: the system's table (/etc/mime.types) over a small one of our own.
 class MimeTable {
 public:
@@ -795,7 +799,7 @@ private:
 };
 
 void Site::load_file() {
-    std::string content = read_file(options_.body, content_budget(options_));
+    std::string content = read_file(options_.body, budget_);
     bytes = content.size();
     const std::string type = options_.type.empty() ? MimeTable().of(options_.body) : options_.type;
     const bool bare = forbids_content(options_.status);
@@ -863,8 +867,7 @@ std::string content_tag(std::string_view content) {
 }
 
 void Site::add_file(const std::string& file, const std::string& path, const struct stat& status) {
-    const std::uint64_t budget = content_budget(options_);
-    std::string content = read_file(file, budget > bytes ? budget - bytes : 0, O_NOFOLLOW);
+    std::string content = read_file(file, budget_ > bytes ? budget_ - bytes : 0, O_NOFOLLOW);
     bytes += content.size();
     Resource resource;
     resource.etag = content_tag(content);
@@ -1063,8 +1066,7 @@ public:
             state.body = {};
             return reject(content.status, request.method == http::Method::head);
         }
-        const bool last = is_last(state, request);
-        const bool ends = last || (draining_ && whole && head.consumed == input.size());
+        const bool ends = is_last(state) || (whole && is_parting(input, head.consumed));
         const auto then = !request.keep_alive ? Reply::Then::close : ends ? Reply::Then::refuse : Reply::Then::go_on;
         if (request.expect_other) {
             state.body = {};
@@ -1173,10 +1175,15 @@ private:
     }
 
     /// Counts the request; true if the connection has had its share.
-    bool is_last(State& state, const http::Request&) const noexcept {
+    bool is_last(State& state) const noexcept {
         if (requests_max_ == 0) return false;
         ++state.requests;
         return state.requests >= requests_max_;
+    }
+
+    /// The server is leaving and this is the last request it has in hand: its answer says so.
+    [[nodiscard]] bool is_parting(std::string_view input, std::size_t consumed) const noexcept {
+        return draining_ && consumed == input.size();
     }
 
     Reply take_content(State& state, std::string_view input) {
@@ -1190,7 +1197,9 @@ private:
         if (state.pending_serial != (serial_ & 0xffU)) {  // its answer belongs to a site that was replaced
             return {taken.consumed, site_->unavailable[static_cast<std::size_t>(Persistence::close)][0], Reply::Then::refuse};
         }
-        return {taken.consumed, site_->at(state.pending), then};
+        const Response* const response = site_->at(state.pending);
+        if (then == Reply::Then::go_on && is_parting(input, taken.consumed)) return {taken.consumed, response->closing, Reply::Then::refuse};
+        return {taken.consumed, response, then};
     }
 
     // ---- bytes
