@@ -48,6 +48,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -152,14 +153,60 @@ concept Protocol = requires(P p, const P q, typename P::State& state, typename P
 
 // ------------------------------------------------------------------------------------------------------------- the seam
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CEILING_SANITIZED  // gcc's way to say it
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define CEILING_SANITIZED  // clang's
+#endif
+#endif
+
+/// The calls of the hot path without libc's function around them: same arguments, same result, same errno. The price of
+/// that function is not its few instructions but its return, the first after the kernel has overwritten the processor's
+/// stack of return addresses. Inlined, recv and send alone take a keep-alive request to 0.93 of its CPU [0.91, 0.94] and
+/// a short connection to 0.95 (64 and 200 connections, 100 pairs, Zen 4 VM, kernel 6.18). What does not bring it:
+/// linking statically (1.00), -fno-plt (1.01), inlining epoll_wait as well. Sanitizers must see libc's functions.
+namespace direct {
+#if defined(__x86_64__) && defined(__LP64__) && !defined(CEILING_SANITIZED)
+inline long call(long number, long a, long b, long c, long d, long e = 0, long f = 0) noexcept {
+    register long r10 __asm__("r10") = d;  // syscall(2), "Architecture calling conventions"
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    long result = 0;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    if (result >= 0 || result < -4095) return result;  // -1 to -4095 are errors, everything else is a result
+    errno = static_cast<int>(-result);
+    return -1;
+}
+inline ssize_t recv(int fd, void* data, std::size_t size, int flags) noexcept {
+    return call(SYS_recvfrom, fd, reinterpret_cast<long>(data), static_cast<long>(size), flags);
+}
+inline ssize_t send(int fd, const void* data, std::size_t size, int flags) noexcept {
+    return call(SYS_sendto, fd, reinterpret_cast<long>(data), static_cast<long>(size), flags);
+}
+inline int accept4(int fd, sockaddr* peer, socklen_t* peer_bytes, int flags) noexcept {
+    return static_cast<int>(call(SYS_accept4, fd, reinterpret_cast<long>(peer), reinterpret_cast<long>(peer_bytes), flags));
+}
+inline int close(int fd) noexcept { return static_cast<int>(call(SYS_close, fd, 0, 0, 0)); }
+#else
+using ::accept4;
+using ::close;
+using ::recv;
+using ::send;
+#endif
+}  // namespace direct
+
 /// The system calls of the reactor, each exactly as in section 2 of the manual: result, or -1 and errno.
 struct Linux {
     /// accept4(2): O_NONBLOCK is not inherited from the listener, so it is asked for here, saving one fcntl each.
-    static int accept(int listener) { return ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }
-    static ssize_t recv(int fd, char* data, std::size_t size) { return ::recv(fd, data, size, 0); }
+    static int accept(int listener) { return direct::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }
+    static ssize_t recv(int fd, char* data, std::size_t size) { return direct::recv(fd, data, size, 0); }
     /// send(2) with MSG_NOSIGNAL: a peer that has left must not raise SIGPIPE, whatever the parent made of that signal.
     static ssize_t send(int fd, const char* data, std::size_t size, bool more) {
-        return ::send(fd, data, size, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
+        return direct::send(fd, data, size, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
     }
     /// sendfile(2): the pages go from the file to the socket without a copy. It can raise SIGPIPE; the server ignores it.
     static ssize_t send_file(int fd, int file, std::uint64_t offset, std::size_t size) {
@@ -174,7 +221,7 @@ struct Linux {
         return ::epoll_ctl(epoll, operation, fd, event);
     }
     static int shutdown_write(int fd) { return ::shutdown(fd, SHUT_WR); }
-    static int close(int fd) { return ::close(fd); }
+    static int close(int fd) { return direct::close(fd); }
     static int event_create() { return ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC); }
     /// Async-signal-safe (signal-safety(7)): the signal handler wakes a reactor with it.
     static void event_raise(int fd) {
@@ -618,7 +665,9 @@ private:
 
     /// Serves one connection until the kernel has nothing more to give or take. It ignores which event woke it, so no
     /// edge can be lost. The order is the proof: bytes are taken only when nothing is owed and no request is waiting.
-    Step drive(Conn& c) {
+    /// What runs for every request is inlined into step: each return behind a system call is one misprediction (see
+    /// direct), and with none of them a keep-alive request takes 0.95 of its CPU [0.93, 0.96]. Inlining settle as well: 0.95.
+    [[gnu::always_inline]] Step drive(Conn& c) {
         load(c);
         for (int turn = 0; turn < turns_max; ++turn) {
             if (const Step s = flush(c); s != Step::progress) return s;  // 1. pay what is owed
@@ -644,7 +693,7 @@ private:
         }
     }
 
-    Step flush(Conn& c) {
+    [[gnu::always_inline]] Step flush(Conn& c) {
         for (int sends = 0; c.run.count != 0; ++sends) {
             if (sends == sends_max) return Step::again;
             const Bytes bytes = protocol_.bytes(c.run);
@@ -667,7 +716,7 @@ private:
         return leave(c);
     }
 
-    void advance(Conn& c, std::uint64_t sent) {
+    [[gnu::always_inline]] void advance(Conn& c, std::uint64_t sent) {
         progress_ = true;
         counters_.add(Count::sent_bytes, sent);
         const std::uint64_t size = protocol_.size(*c.run.response);
@@ -696,7 +745,7 @@ private:
     }
 
     /// Turns whole requests into one run of equal responses; true if something is owed now.
-    bool answer(Conn& c) {
+    [[gnu::always_inline]] bool answer(Conn& c) {
         if (c.is(closing)) return false;
         while (!input_.empty() && c.run.count < run_count_max) {
             const typename P::State before = c.state;
@@ -729,7 +778,7 @@ private:
         return true;
     }
 
-    Step fill(Conn& c) {
+    [[gnu::always_inline]] Step fill(Conn& c) {
         if (emptied_ && !c.is(peer_ended)) return Step::wait;
         make_room();
         const std::size_t room = group_.settings().input_bytes - input_.end;
@@ -845,7 +894,7 @@ private:
 
     // -------------------------------------------------------------------------------------------------- new connections
 
-    void accept_some(std::size_t door) {
+    [[gnu::always_inline]] void accept_some(std::size_t door) {
         const std::uint32_t held = group_.held();
         std::uint32_t room = group_.settings().connections_max > held ? group_.settings().connections_max - held : 0;
         for (int i = 0; i < accepts_max; ++i) {
@@ -867,7 +916,7 @@ private:
     /// Serves a new connection at once, before it is registered anywhere: with TCP_DEFER_ACCEPT its request is already
     /// here, and if it closes with the answer it never enters epoll (accept4, recv, send, close and no other call).
     /// True if the connection stays.
-    bool welcome(std::uint32_t fd) {
+    [[gnu::always_inline]] bool welcome(std::uint32_t fd) {
         counters_.add(Count::accepted);
         if (fd >= group_.settings().descriptors_max) {  // above RLIMIT_NOFILE as it was at start-up
             counters_.add(Count::accept_exhausted);
@@ -948,7 +997,7 @@ private:
 
     // -------------------------------------------------------------------------------------------------- one turn of the loop
 
-    void dispatch(const epoll_event& event) {
+    [[gnu::always_inline]] void dispatch(const epoll_event& event) {
         const std::uint64_t token = event.data.u64;
         if ((token & token_listener) != 0) return accept_some(static_cast<std::size_t>(token & ~token_listener));
         if (token == token_wake) return Sys::event_clear(seat_.wake);
