@@ -123,11 +123,11 @@ test-quick: $(have_server)          ## the plain test binaries alone
 	$(call variant_make,plain)
 	tests/run build/$(notdir $(CXX))-plain
 
-test-asan:                          ## test binaries and conformance under AddressSanitizer and UBSan
+test-asan: $(have_server)                     ## test binaries and conformance under AddressSanitizer and UBSan
 	$(call variant_make,asan)
 	tests/run --scripts --server build/$(notdir $(CXX))-asan/server build/$(notdir $(CXX))-asan
 
-test-tsan:                          ## test binaries and conformance under ThreadSanitizer
+test-tsan: $(have_server)                     ## test binaries and conformance under ThreadSanitizer
 	$(call variant_make,tsan)
 	tests/run --scripts --server build/$(notdir $(CXX))-tsan/server build/$(notdir $(CXX))-tsan
 

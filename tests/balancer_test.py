@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from ceiling import ROOT, Server, exchange
+from ceiling import ROOT, Server, exchange, free_port
 
 DEPLOY = ROOT / "tools" / "deploy"
 BACKENDS = ("one", "two", "three")
@@ -25,12 +25,6 @@ os.environ["PATH"] += ":/usr/sbin:/sbin"
 def needs(*programs):
     missing = [program for program in programs if not shutil.which(program)]
     return unittest.skipIf(missing, f"not installed (tools/setup test): {' '.join(missing)}")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

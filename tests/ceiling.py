@@ -57,11 +57,18 @@ def exchange(address, request=None, answers=1, heads=(), until_end=False):
         return read_answers(client, answers, heads, until_end)
 
 
+def free_port():
+    """A port that nobody listens on; where a program other than ours has to be told one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class Server:
     """A running server; `with Server("--threads", "1") as server:` ends it and fails if it did not end well."""
 
-    def __init__(self, *options, listen="127.0.0.1:0", wait=True, prefix=(), environment=None, pass_fds=(), preexec=None):
-        self.command = [*prefix, BINARY, *(("--listen", listen) if listen else ()), *options]
+    def __init__(self, *options, listen="127.0.0.1:0", wait=True, prefix=(), environment=None, pass_fds=(), preexec=None, binary=BINARY):
+        self.command = [*prefix, binary, *(("--listen", listen) if listen else ()), *options]
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         env=environment, pass_fds=pass_fds, preexec_fn=preexec)
         self._lines = {"stdout": [], "stderr": []}
