@@ -49,7 +49,7 @@ variant_flags  = $(variant_$(VARIANT)) $(march_flag)
 remember = $(shell mkdir -p $(dir $(1)) && echo '$(2)' | cmp -s - $(1) || echo '$(2)' > $(1))
 quoted   = $(subst ','"'"',$(1))
 
-.PHONY: all server-if-any test test-quick test-asan test-tsan test-binaries headers floor tidy format format-check static install clean help
+.PHONY: all test test-quick test-asan test-tsan test-binaries headers floor tidy format format-check static install clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
@@ -77,7 +77,8 @@ build/floor: tools/floor.cpp build/server.flags Makefile
 # Every tests/*_test.cpp and tests/parse_*.cpp goes into one binary, `unit`. What includes ../server.cpp (with CEILING_NO_MAIN
 # defined) can be one translation unit of a program only: each tests/server_*.cpp and tests/*_e2e.cpp is a binary of its own.
 
-out := build/$(notdir $(CXX))-$(VARIANT)
+built := build/$(notdir $(CXX))
+out   := $(built)-$(VARIANT)
 own_sources  := $(sort $(wildcard tests/server_*.cpp tests/*_e2e.cpp))
 unit_sources := $(sort $(filter-out $(own_sources),$(wildcard tests/*_test.cpp tests/parse_*.cpp)))
 # ThreadSanitizer has nothing to see in the parser's tests: pure functions, one thread.
@@ -105,31 +106,30 @@ $(out)/server: server.cpp $(out)/flags Makefile
 	$(CXX) $(common) $(variant_flags) $(CXXFLAGS) -MMD -MP -MF $@.d -MT $@ -o $@ server.cpp $(LDFLAGS)
 
 # The list is for tests/run: a binary whose source is gone may still lie there.
-test-binaries: $(test_binaries) $(if $(wildcard server.cpp),$(out)/server)
+test-binaries: $(test_binaries) $(out)/server
 	@echo $(notdir $(test_binaries)) > $(out)/binaries
 
-have_server := $(if $(wildcard server.cpp),server)
 # Whoever says only `make test` gets all cores for the three builds; an explicit -j is handed down as it is.
 jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 variant_make = +@$(MAKE) --no-print-directory $(jobs) VARIANT=$(1) test-binaries
 
-test: $(have_server) floor headers  ## every test: plain and under the sanitizers, the command line, conformance; needs tools/setup test
+test: server floor headers  ## every test: plain and under the sanitizers, the command line, conformance; needs tools/setup test
 	$(call variant_make,plain)
 	$(call variant_make,asan)
 	$(call variant_make,tsan)
-	tests/run $(if $(have_server),--scripts) $(patsubst %,build/$(notdir $(CXX))-%,plain asan tsan)
+	tests/run --scripts --also $(built)-asan/server --also $(built)-tsan/server $(built)-plain $(built)-asan $(built)-tsan
 
-test-quick: $(have_server)          ## the plain test binaries alone
+test-quick: server          ## the plain test binaries alone
 	$(call variant_make,plain)
-	tests/run build/$(notdir $(CXX))-plain
+	tests/run $(built)-plain
 
-test-asan: $(have_server)                     ## test binaries and conformance under AddressSanitizer and UBSan
+test-asan:                       ## test binaries and the server's own suites under AddressSanitizer and UBSan
 	$(call variant_make,asan)
-	tests/run --scripts --server build/$(notdir $(CXX))-asan/server build/$(notdir $(CXX))-asan
+	tests/run --also $(built)-asan/server $(built)-asan
 
-test-tsan: $(have_server)                     ## test binaries and conformance under ThreadSanitizer
+test-tsan:                       ## test binaries and the server's own suites under ThreadSanitizer
 	$(call variant_make,tsan)
-	tests/run --scripts --server build/$(notdir $(CXX))-tsan/server build/$(notdir $(CXX))-tsan
+	tests/run --also $(built)-tsan/server $(built)-tsan
 
 # Each header must stand alone, in several translation units of one program, without exceptions or run-time type information.
 header_flags = -std=c++20 $(warnings) -Werror -fno-exceptions -fno-rtti -O1

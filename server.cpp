@@ -1230,8 +1230,8 @@ private:
     /// must not mix two seconds. Content that is in memory follows it in the same bytes.
     reactor::Bytes head_of(const Run& run) {
         const Response& response = *run.response;
-        std::memcpy(scratch_.data(), response.head.data(), response.head.size());
-        std::memcpy(scratch_.data() + response.head.size(), response.content.data(), response.content.size());
+        response.head.copy(scratch_.data(), response.head.size());
+        response.content.copy(scratch_.data() + response.head.size(), response.content.size());
         if (response.date_at != 0) {
             const auto age = static_cast<std::uint16_t>(stamp() - run.stamp);
             write_date(scratch_.data() + response.date_at, now_ - age);
@@ -1816,9 +1816,11 @@ private:
         notify_manager("RELOADING=1");
         try {
             Site* const site = Site::load(options_);
-            std::fprintf(stderr, "ceiling: reloaded: %zu paths, %" PRIu64 " bytes\n", site->resources.size(), site->bytes);
-            current_.replace(site);
+            const std::size_t paths = site->resources.size();
+            const std::uint64_t bytes = site->bytes;
+            current_.replace(site);  // from here on it may be gone again
             for (unsigned i = 0; i < group_.size(); ++i) group_.wake(i);  // a thread that sleeps would keep the old one
+            std::fprintf(stderr, "ceiling: reloaded: %zu paths, %" PRIu64 " bytes\n", paths, bytes);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "ceiling: not reloaded, the old content stays: %s\n", failure.text.c_str());
         } catch (const std::bad_alloc&) {

@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from ceiling import Server, connect, exchange, get, read_answers
+from ceiling import Server, connect, exchange, get, measured, read_answers
 
 COLUMNS = ["req/s", "conn/s", "open", "MB/s-in", "MB/s-out", "4xx/s", "5xx/s", "reset/s", "slow/s", "us%", "sy%", "balance"]
 
@@ -117,6 +117,7 @@ class Figures(unittest.TestCase):
         server = self.serve("--metrics", "127.0.0.1:0", "--threads", "2")
         exchange(server.port, get() * 5, answers=5)
         exchange(server.port, b"nonsense\r\n\r\n")
+        server.wait_until(lambda: self.report(server)["closed"] == 2, "the end of both connections")
         answer = self.scrape(server)
         self.assertEqual(answer.status, 200)
         self.assertEqual(answer.get("content-type"), "text/plain; version=0.0.4; charset=utf-8")
@@ -155,6 +156,7 @@ class Figures(unittest.TestCase):
                 endless.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 100_000)
         self.assertEqual(self.scrape(server).status, 200)
 
+    @measured
     def test_an_idle_server_uses_no_cpu_and_no_extra_thread(self):
         server = self.serve("--threads", "2")
         exchange(server.port)
@@ -166,6 +168,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(switches(), before)
         self.assertEqual(len(list(pathlib.Path(f"/proc/{server.pid}/task").iterdir())), 2)
 
+    @measured
     def test_10000_idle_connections_cost_a_megabyte(self):
         server = self.serve("--threads", "1")
         memory = lambda: int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{server.pid}/status").read_text()).group(1))  # noqa: E731

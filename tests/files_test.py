@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from ceiling import Server, connect, exchange, get, read_answers
+from ceiling import Server, connect, exchange, get, measured, read_answers
 
 LARGE = bytes(range(256)) * 40_000  # 10 MB: sent by sendfile, and more than any socket buffer takes at once
 
@@ -217,6 +217,7 @@ class Reloads(Case):
             client.sendall(get("/large"))
             self.assertEqual(read_answers(client).finals[0].body, LARGE[::-1])
 
+    @measured
     def test_many_reloads_leave_nothing_behind(self):
         self.write("large", LARGE)
         server = self.serve("--threads", "2")
