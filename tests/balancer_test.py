@@ -148,8 +148,9 @@ class BehindHaproxy(unittest.TestCase):
 
         def restart_on_order():
             for _ in BACKENDS:
-                name = order.read_text().strip()
+                name, address = order.read_text().split()
                 try:
+                    self.assertEqual(address, f"127.0.0.1:{ports[name]}")
                     self.restart(name, ports[name])
                     answer = "ok"
                 except AssertionError as error:
@@ -158,7 +159,7 @@ class BehindHaproxy(unittest.TestCase):
 
         operator = threading.Thread(target=restart_on_order, daemon=True)
         operator.start()
-        command = f"sh -c 'echo {{name}} >{order}; grep -qx ok {done}'"
+        command = f"sh -c 'echo {{name}} {{address}}:{{port}} >{order}; grep -qx ok {done}'"
         with Load(f"http://127.0.0.1:{port}/") as load:
             result = subprocess.run([sys.executable, str(DEPLOY / "rolling-restart"), "--stats-socket", f"{self.directory}/admin", "--restart", command],
                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
