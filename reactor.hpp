@@ -31,6 +31,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 #include <array>
 #include <atomic>
@@ -49,7 +50,6 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 namespace reactor {
@@ -848,7 +848,7 @@ private:
         return true;
     }
 
-    Waiting next_wait(const Conn& c) const {
+    [[nodiscard]] Waiting next_wait(const Conn& c) const {
         if (c.run.count != 0) return Waiting::write;
         if (c.is(lingering)) return Waiting::linger;
         if (protocol_.inside(c.state)) return Waiting::body;
@@ -1070,7 +1070,7 @@ private:
     [[nodiscard]] bool due(std::uint32_t when_ms) const noexcept { return static_cast<std::int32_t>(now_ms_ - when_ms) >= 0; }
 
     /// How long epoll_wait may block: until the first deadline; for ever (-1) when nothing has one.
-    int wait_ms() const {
+    [[nodiscard]] int wait_ms() const {
         if (list(Waiting::turn).first != none) return 0;
         std::int64_t least = -1;
         const auto consider = [&](std::uint32_t when_ms) {
@@ -1156,12 +1156,12 @@ private:
     }
 
     /// Nothing is left, and no other reactor can hand us anything any more.
-    bool drained_out() const {
+    [[nodiscard]] bool drained_out() const {
         if (!draining_ || group_.draining_.load(std::memory_order_acquire) != group_.size()) return false;
         return seat_.held.load(std::memory_order_relaxed) == 0 || due(drain_began_ms_ + group_.settings().drain_timeout_ms);
     }
 
-    unsigned least_loaded() const {
+    [[nodiscard]] unsigned least_loaded() const {
         unsigned least = index_;  // at equal load a connection stays where it is
         for (unsigned i = 0; i < group_.size(); ++i) {
             if (group_.held(i) < group_.held(least)) least = i;
@@ -1169,7 +1169,7 @@ private:
         return least;
     }
 
-    unsigned most_loaded() const {
+    [[nodiscard]] unsigned most_loaded() const {
         unsigned most = index_;
         for (unsigned i = 0; i < group_.size(); ++i) {
             if (group_.held(i) > group_.held(most)) most = i;

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cinttypes>
+#include <climits>
 #include <csignal>
 #include <cstdarg>
 #include <cstdint>
@@ -35,7 +36,6 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -94,8 +94,9 @@ int main(int argc, char** argv) {
 
 namespace ceiling {
 
+/// printf(3) into a string of at most 1023 bytes; std::format is not in every compiler that C++20 code meets.
 std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
-std::string format(const char* text, ...) {
+std::string format(const char* text, ...) {  // NOLINT(cert-dcl50-cpp): the compiler checks the arguments
     va_list arguments;
     va_start(arguments, text);
     std::array<char, 1024> line{};
@@ -479,7 +480,7 @@ public:
     std::map<std::string, Resource, std::less<>> resources;  ///< by decoded path; a directory under "/dir" and "/dir/"
     std::vector<const Response*> hot;                        ///< Response::hot - 1
     std::uint64_t bytes = 0;                                 ///< of content
-    int file() const noexcept { return file_.get(); }
+    [[nodiscard]] int file() const noexcept { return file_.get(); }
 
     [[nodiscard]] const Response* at(std::uint32_t number) const { return &responses_[number]; }
 
@@ -500,8 +501,8 @@ private:
     bool walk(const std::string& root, const std::string& directory, const std::string& path, std::set<std::string>& above);
     void add_file(const std::string& file, const std::string& path, const struct stat& status);
     void add_redirect(const std::string& path);
-    Content keep(std::string bytes);
-    void append_to_file(std::string_view bytes);
+    Content keep(std::string content);
+    void append_to_file(std::string_view content);
     Forms write(unsigned status, const std::string& fields, const Content& content, bool has_length = true);
     Forms write_note(unsigned status, const std::string& fields, std::string note);
     const Response* add(unsigned status, std::string_view persistence, const std::string& fields, const Content& content, bool has_length, bool is_head);
@@ -583,7 +584,7 @@ void Site::write_fixed() {
     expectation_failed = write_note(417, "", "only 100-continue can be expected");
     not_implemented = write_note(501, "", "unknown method");
     unavailable = write_note(503, "", "the files changed while the request arrived");
-    texts_.push_back("HTTP/1.1 100 Continue\r\n\r\n");
+    texts_.emplace_back("HTTP/1.1 100 Continue\r\n\r\n");
     Response interim;
     interim.head = texts_.back();
     interim.status = 100;
@@ -1085,9 +1086,9 @@ public:
         return {head.consumed, waits ? site_->go_ahead : nullptr, Reply::Then::go_on};
     }
 
-    [[nodiscard]] bool inside(const State& state) const noexcept { return !state.body.done(); }
+    [[nodiscard]] static bool inside(const State& state) noexcept { return !state.body.done(); }
 
-    const Response* timed_out(const State&, const Partial& partial, bool begun) const {
+    [[nodiscard]] const Response* timed_out(const State& /*state*/, const Partial& partial, bool begun) const {
         if (!begun) return nullptr;
         return site_->request_timeout[static_cast<std::size_t>(Persistence::close)][partial.method == http::Method::head ? 1 : 0];
     }
@@ -1105,10 +1106,10 @@ public:
         return {nullptr, static_cast<std::size_t>(response.file_bytes - at), response.site->file(), response.file_offset + at, false};
     }
 
-    [[nodiscard]] std::uint64_t size(const Response& response) const noexcept { return response.size(); }
+    [[nodiscard]] static std::uint64_t size(const Response& response) noexcept { return response.size(); }
     void answered(const Response& response, unsigned count) noexcept { statuses_.add(response.status, count); }
-    void hold(const Response& response) noexcept { response.site->retain(); }
-    void release(const Response& response) noexcept { response.site->release(); }
+    static void hold(const Response& response) noexcept { response.site->retain(); }
+    static void release(const Response& response) noexcept { response.site->release(); }
 
     // ---- once per turn
 
@@ -1138,7 +1139,7 @@ private:
         return forms[static_cast<std::size_t>(persistence)][request.method == http::Method::head ? 1 : 0];
     }
 
-    const Response* choose(const http::Request& request, Persistence persistence) const {
+    [[nodiscard]] const Response* choose(const http::Request& request, Persistence persistence) const {
         switch (request.method) {
             case http::Method::get:
             case http::Method::head:
@@ -1157,7 +1158,7 @@ private:
         return form(site_->not_implemented, persistence, request);
     }
 
-    const Response* find(const http::Request& request, Persistence persistence) const {
+    [[nodiscard]] const Response* find(const http::Request& request, Persistence persistence) const {
         auto found = site_->resources.find(request.target);
         if (found == site_->resources.end()) {
             const std::optional<std::string> path = path_of(request.target);
@@ -1169,7 +1170,7 @@ private:
         return form(unchanged ? resource.not_modified : resource.found, persistence, request);
     }
 
-    Reply reject(http::Status why, bool is_head) const {
+    [[nodiscard]] Reply reject(http::Status why, bool is_head) const {
         const auto index = static_cast<std::size_t>(why);
         return {0, site_->rejected[index][is_head ? 1 : 0], Reply::Then::refuse};
     }
@@ -1217,10 +1218,10 @@ private:
         return {r.bytes.data() + run.offset, static_cast<std::size_t>(copies * size - run.offset), -1, 0, false};
     }
 
-    void write_dates(Replicas& r, const Response& response) {
+    void write_dates(Replicas& r, const Response& response) const {
         r.dated = now_;
         if (response.date_at == 0) return;
-        const std::size_t size = static_cast<std::size_t>(response.size());
+        const auto size = static_cast<std::size_t>(response.size());
         char* const first = r.bytes.data() + response.date_at;
         write_date(first, now_);
         for (std::uint64_t i = 1; i < r.copies; ++i) std::memcpy(first + i * size, first, date_bytes);
@@ -1248,7 +1249,7 @@ private:
         replicas_.clear();
         for (const Response* response : site_->hot) {
             Replicas r;
-            const std::size_t size = static_cast<std::size_t>(response->size());
+            const auto size = static_cast<std::size_t>(response->size());
             r.copies = std::max<std::size_t>(1, replica_bytes / size);
             for (std::uint64_t i = 0; i < r.copies; ++i) (r.bytes += response->head) += response->content;
             replicas_.push_back(std::move(r));
