@@ -44,6 +44,7 @@
 #include <utility>
 #include <vector>
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -83,8 +84,14 @@ inline constexpr std::uint32_t warm_buffers = 64;
 /// least), so registering it elsewhere reports EPOLLOUT at once and its new owner learns of it.
 inline constexpr std::uint64_t handover_bytes_max = 4096;
 
+/// Connections looked at to find one that can move to another reactor: this may happen in every turn of a busy loop.
+inline constexpr int movable_looks_max = 16;
+
 /// No descriptor, no buffer, no link.
 inline constexpr std::uint32_t none = 0xffffffffU;
+
+/// Defined by tests that check the lists and pools from inside.
+struct Inspector;
 
 // ------------------------------------------------------------------------------------------------- what a Protocol is
 
@@ -219,6 +226,11 @@ struct Linux {
     }
     static int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
         return ::epoll_ctl(epoll, operation, fd, event);
+    }
+    /// Would a registration report EPOLLOUT, or an error, at once?
+    static bool writable(int fd) {
+        pollfd asked{fd, POLLOUT, 0};
+        return ::poll(&asked, 1, 0) == 1;
     }
     static int shutdown_write(int fd) { return ::shutdown(fd, SHUT_WR); }
     static int close(int fd) { return direct::close(fd); }
@@ -441,6 +453,7 @@ public:
     }
 
 private:
+    friend struct Inspector;
     static constexpr std::size_t page = 4096;
     static std::uint32_t index_of(std::uint64_t top) noexcept { return static_cast<std::uint32_t>(top); }
     static std::uint64_t tagged(std::uint64_t top, std::uint32_t index) noexcept {
@@ -482,7 +495,7 @@ public:
     Group(const Settings& settings, unsigned reactors)
         : settings_(settings),
           table_(sizeof(Connection<P>) * settings.descriptors_max),
-          pool_(settings.connections_max, settings.input_bytes),
+          pool_(settings.connections_max + reactors, settings.input_bytes),  // see accept_some
           seats_(std::make_unique<Seat[]>(reactors)),
           size_(reactors) {
         for (unsigned i = 0; i < size_; ++i) {
@@ -526,6 +539,7 @@ public:
 
 private:
     friend class Reactor<P, Sys>;
+    friend struct Inspector;
 
     struct alignas(64) Seat {
         std::atomic<std::uint32_t> held{0};
@@ -627,6 +641,8 @@ public:
     }
 
 private:
+    friend struct Inspector;
+
     /// How a connection's turn ended.
     enum class Step : std::uint8_t {
         progress,  ///< not ended: go on
@@ -859,13 +875,14 @@ private:
     /// linked anew at most 16 times per timeout, for relinking at every request would touch three more cache lines.
     void wait_for(Conn& c, Waiting kind) {
         if (c.waiting == kind) {
-            const std::uint32_t young_ms = kind == Waiting::head ? 0 : list(kind).timeout_ms / slack;
+            const std::uint32_t young_ms = kind == Waiting::head ? 0 : list(kind).timeout_ms / (slack + 1);
             if (!progress_ || now_ms_ - c.since_ms <= young_ms) return;
         }
         unlink(c);
         link(c, kind, now_ms_);
     }
 
+    /// A wait that is linked anew only after T/16 lasts T + T/16 at most and, so that nobody is cut early, T at least.
     static constexpr std::uint32_t slack = 16;
     static std::uint32_t with_slack(std::uint32_t timeout_ms) noexcept { return timeout_ms + timeout_ms / slack; }
 
@@ -895,13 +912,12 @@ private:
     // -------------------------------------------------------------------------------------------------- new connections
 
     [[gnu::always_inline]] void accept_some(std::size_t door) {
-        const std::uint32_t held = group_.held();
-        std::uint32_t room = group_.settings().connections_max > held ? group_.settings().connections_max - held : 0;
         for (int i = 0; i < accepts_max; ++i) {
-            if (room == 0) return rest(door);
+            // Asked anew each time, for the other reactors accept too: no more than one each can be too many.
+            if (group_.held() >= group_.settings().connections_max) return rest(door);
             const int fd = Sys::accept(doors_[door].listener.fd);
             if (fd >= 0) {
-                room -= welcome(static_cast<std::uint32_t>(fd)) ? 1U : 0U;
+                welcome(static_cast<std::uint32_t>(fd));
                 continue;
             }
             switch (errno) {
@@ -915,13 +931,12 @@ private:
 
     /// Serves a new connection at once, before it is registered anywhere: with TCP_DEFER_ACCEPT its request is already
     /// here, and if it closes with the answer it never enters epoll (accept4, recv, send, close and no other call).
-    /// True if the connection stays.
-    [[gnu::always_inline]] bool welcome(std::uint32_t fd) {
+    [[gnu::always_inline]] void welcome(std::uint32_t fd) {
         counters_.add(Count::accepted);
         if (fd >= group_.settings().descriptors_max) {  // above RLIMIT_NOFILE as it was at start-up
             counters_.add(Count::accept_exhausted);
             Sys::close(static_cast<int>(fd));
-            return false;
+            return;
         }
         Conn& c = group_.at(fd);
         const std::uint16_t generation = c.generation.load(std::memory_order_acquire);
@@ -930,12 +945,10 @@ private:
         c.flags = 0;
         c.run = {};
         c.state = {};
-        const std::uint64_t closed = counters_.get(Count::closed);
         const std::uint64_t sent = counters_.get(Count::sent_bytes);
         const Step step = drive(c);
         sent_to_new_ = counters_.get(Count::sent_bytes) - sent;
         settle(c, step);
-        return counters_.get(Count::closed) == closed;
     }
 
     /// Registers `c` with the reactor in `seat`, once and for all kinds of events: no further epoll_ctl per request. A
@@ -1083,7 +1096,8 @@ private:
         }
         if (draining_) {
             if (seat_.held.load(std::memory_order_relaxed) == 0) consider(now_ms_ + drain_poll_ms);
-            consider(drain_began_ms_ + (due(drain_began_ms_ + drain_idle_ms) ? group_.settings().drain_timeout_ms : drain_idle_ms));
+            if (!due(drain_began_ms_ + drain_idle_ms)) consider(drain_began_ms_ + drain_idle_ms);
+            consider(drain_began_ms_ + group_.settings().drain_timeout_ms);
         } else {
             for (const Door& d : doors_) {
                 if (!d.armed) consider(d.rest_until_ms);
@@ -1187,16 +1201,27 @@ private:
             const unsigned least = least_loaded();
             if (group_.held(most) <= group_.held(least) + 1) return;
             if (most != index_) return group_.give(most, Group<P, Sys>::order_shed);
-            const std::uint32_t fd = list(Waiting::idle).first;
-            if (fd == none) {
+            Conn* const c = movable();
+            if (c == nullptr) {
                 load_changed_ = true;  // all are in the middle of something: look again in the next turn
                 return;
             }
-            give_away(group_.at(fd), least);
+            give_away(*c, least);
         }
     }
 
-    /// Only an idle connection moves: it owes nothing and holds nothing.
+    /// Only a connection moves that owes nothing and holds nothing: an idle one or, of those that wait for a first head, one
+    /// that has not sent a byte of it. Its socket must have room, for that is how its new owner learns of it: see place.
+    Conn* movable() {
+        int looks = 0;
+        for (const Waiting kind : {Waiting::idle, Waiting::head}) {
+            for (std::uint32_t fd = list(kind).first; fd != none && looks < movable_looks_max; ++looks, fd = group_.at(fd).next) {
+                if (group_.at(fd).run.lent == none && Sys::writable(static_cast<int>(fd))) return &group_.at(fd);
+            }
+        }
+        return nullptr;
+    }
+
     void give_away(Conn& c, unsigned seat) {
         unlink(c);
         epoll_event event{};
