@@ -298,7 +298,7 @@ constexpr OptionRow option_rows[] = {
     {"--max-connections", "N", "connections at a time, more wait in the accept queue (as many as RLIMIT_NOFILE allows)",
      CEILING_TAKE { o.connections_max = parse_count(name, text, 1, 1 << 24); }},
     {"--max-requests", "N", "requests on one connection, 0 for no limit (0)",
-     CEILING_TAKE { o.requests_max = parse_count(name, text, 0, (1U << 30) - 1); }},
+     CEILING_TAKE { o.requests_max = parse_count(name, text, 0, (1U << 29) - 1); }},
     {"--head-timeout", "S", "time for a request head, from its first byte; 0 for no limit (10)",
      CEILING_TAKE { o.head_timeout_ms = parse_seconds(name, text); }},
     {"--idle-timeout", "S", "time between requests, between pieces of content, and for a reader that does not read (60)",
@@ -424,6 +424,7 @@ struct Response {
     std::uint32_t date_at = 0;  ///< offset of Date's value in `head`; 0: no Date
     std::uint16_t status = 0;
     std::uint32_t number = 0;   ///< its place in the site, so that a connection can remember it in 24 bits
+    std::uint32_t closing = 0;  ///< the number of its form that says `close`
     std::uint16_t hot = 0;      ///< each thread keeps copies of it ready, back to back: which of them, from 1; 0: it does not
     std::string_view content;   ///< in memory, or, if empty,
     std::uint64_t file_offset = 0;  ///< ... so many bytes of the site's file from here
@@ -1032,7 +1033,8 @@ public:
     /// Per connection. `pending` is the answer to a request whose content still arrives.
     struct State {
         http::Body body;
-        std::uint32_t requests : 30;
+        std::uint32_t requests : 29;
+        std::uint32_t pending_is_head : 1;
         std::uint32_t pending_then : 2;
         std::uint32_t pending : 24;
         std::uint32_t pending_serial : 8;
@@ -1058,7 +1060,11 @@ public:
         if (!state.body.done()) return take_content(state, input);
         http::Request request;
         const http::Result head = http::scan(input, request, partial, limits_);
-        if (head.status == http::Status::incomplete) return {head.consumed, nullptr, Reply::Then::wait};
+        if (head.status == http::Status::incomplete) {
+            // Of what stands behind empty lines the scanner keeps nothing; if time runs out, the method must be known.
+            if (head.consumed != 0) static_cast<void>(http::scan(input.substr(head.consumed), request, partial, limits_));
+            return {head.consumed, nullptr, Reply::Then::wait};
+        }
         partial = {};
         if (head.status != http::Status::complete) return reject(head.status, request.method == http::Method::head);
         const http::Result content = http::Body::begin(state.body, request, body_bytes_max_);
@@ -1079,6 +1085,7 @@ public:
         const Response* response = choose(request, persistence);
         if (whole) return {head.consumed, response, then};
         state.pending = response->number & 0xffffffU;
+        state.pending_is_head = request.method == http::Method::head ? 1 : 0;
         state.pending_then = static_cast<unsigned>(then) & 3U;
         state.pending_serial = serial_ & 0xffU;
         // The client waits for our word only if it has not begun to send already (RFC 9110 10.1.1).
@@ -1088,9 +1095,10 @@ public:
 
     [[nodiscard]] static bool inside(const State& state) noexcept { return !state.body.done(); }
 
-    [[nodiscard]] const Response* timed_out(const State& /*state*/, const Partial& partial, bool begun) const {
+    [[nodiscard]] const Response* timed_out(const State& state, const Partial& partial, bool begun) const {
         if (!begun) return nullptr;
-        return site_->request_timeout[static_cast<std::size_t>(Persistence::close)][partial.method == http::Method::head ? 1 : 0];
+        const bool is_head = inside(state) ? state.pending_is_head != 0 : partial.method == http::Method::head;
+        return site_->request_timeout[static_cast<std::size_t>(Persistence::close)][is_head ? 1 : 0];
     }
 
     // ---- response -> bytes
@@ -1192,11 +1200,11 @@ private:
         if (taken.status == http::Status::incomplete) return {taken.consumed, nullptr, Reply::Then::wait};
         if (taken.status != http::Status::complete) {
             state.body = {};
-            return reject(taken.status, false);
+            return reject(taken.status, state.pending_is_head != 0);
         }
         const auto then = static_cast<Reply::Then>(state.pending_then);
         if (state.pending_serial != (serial_ & 0xffU)) {  // its answer belongs to a site that was replaced
-            return {taken.consumed, site_->unavailable[static_cast<std::size_t>(Persistence::close)][0], Reply::Then::refuse};
+            return {taken.consumed, site_->unavailable[static_cast<std::size_t>(Persistence::close)][state.pending_is_head], Reply::Then::refuse};
         }
         const Response* const response = site_->at(state.pending);
         if (then == Reply::Then::go_on && is_parting(input, taken.consumed)) return {taken.consumed, response->closing, Reply::Then::refuse};
@@ -1234,7 +1242,7 @@ private:
         response.head.copy(scratch_.data(), response.head.size());
         response.content.copy(scratch_.data() + response.head.size(), response.content.size());
         if (response.date_at != 0) {
-            const auto age = static_cast<std::uint16_t>(stamp() - run.stamp);
+            const auto age = static_cast<std::int16_t>(stamp() - run.stamp);  // less than 9 hours either way
             write_date(scratch_.data() + response.date_at, now_ - age);
         }
         const std::size_t ready = response.head.size() + response.content.size();
