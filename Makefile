@@ -49,7 +49,7 @@ variant_flags  = $(variant_$(VARIANT)) $(march_flag)
 remember = $(shell mkdir -p $(dir $(1)) && echo '$(2)' | cmp -s - $(1) || echo '$(2)' > $(1))
 quoted   = $(subst ','"'"',$(1))
 
-.PHONY: all test test-quick test-asan test-tsan test-binaries headers floor tidy format format-check static install clean help
+.PHONY: all test test-quick test-asan test-tsan test-binaries headers floor simulate tidy format format-check static install clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
@@ -100,14 +100,23 @@ $(own_sources:tests/%.cpp=$(out)/%): $(out)/%: $(out)/%.o
 $(test_binaries): $(out)/main.o
 	$(CXX) -pthread $(variant_flags) $(CXXFLAGS) -o $@ $^ $(LDFLAGS)
 
+# The simulation has a main of its own. Its fibers are strangers to ThreadSanitizer, and it has but one thread.
+simulation := $(if $(filter tsan,$(VARIANT)),,$(out)/simulate)
+$(out)/simulate: $(out)/simulate.o
+	$(CXX) -pthread $(variant_flags) $(CXXFLAGS) -o $@ $^ $(LDFLAGS)
+
+SEEDS ?= 10000
+simulate: $(out)/simulate           ## SEEDS=N simulated worlds, from FIRST on; SEED=S replays one (tests/simulate.cpp)
+	$< $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)))
+
 # The server itself in a variant, for the tests that run it as a program.
 $(out)/server: server.cpp $(out)/flags Makefile
 	$(need_compiler)
 	$(CXX) $(common) $(variant_flags) $(CXXFLAGS) -MMD -MP -MF $@.d -MT $@ -o $@ server.cpp $(LDFLAGS)
 
 # The list is for tests/run: a binary whose source is gone may still lie there.
-test-binaries: $(test_binaries) $(out)/server
-	@echo $(notdir $(test_binaries)) > $(out)/binaries
+test-binaries: $(test_binaries) $(simulation) $(out)/server
+	@echo $(notdir $(test_binaries) $(simulation)) > $(out)/binaries
 
 # Whoever says only `make test` gets all cores for the three builds; an explicit -j is handed down as it is.
 jobs = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -142,7 +151,7 @@ $(out)/alone_%: % $(out)/flags
 
 # ---- style -------------------------------------------------------------------------------------------------------------------
 
-sources = $(sort $(wildcard *.cpp *.hpp tests/*.cpp tests/*.hpp tests/fuzz/*.cpp microbench/*.cpp microbench/*.hpp tools/*.cpp))
+sources = $(sort $(wildcard *.cpp *.hpp tests/*.cpp tests/*.hpp tests/simulation/*.hpp tests/fuzz/*.cpp microbench/*.cpp microbench/*.hpp tools/*.cpp))
 
 tidy:                               ## clang-tidy over the server, the tools and the tests (.clang-tidy)
 	clang-tidy --quiet $(filter %.cpp,$(sources)) -- -std=c++20 -I. $(defines) -DCEILING_TEST

@@ -424,7 +424,6 @@ struct Response {
     std::uint32_t date_at = 0;  ///< offset of Date's value in `head`; 0: no Date
     std::uint16_t status = 0;
     std::uint32_t number = 0;   ///< its place in the site, so that a connection can remember it in 24 bits
-    std::uint32_t closing = 0;  ///< the number of its form that says `close`
     std::uint16_t hot = 0;      ///< each thread keeps copies of it ready, back to back: which of them, from 1; 0: it does not
     std::string_view content;   ///< in memory, or, if empty,
     std::uint64_t file_offset = 0;  ///< ... so many bytes of the site's file from here
