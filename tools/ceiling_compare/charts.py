@@ -43,13 +43,14 @@ NEUTRAL = Colour("#01020a", "--neither")
 COLOURS = (INK, FAINT, RULE, USER, SYSTEM, CLIENT, SERVER_SIDE, NEUTRAL)
 VERDICT_COLOURS = {SERVER_BOUND: SERVER_SIDE, CLIENT_BOUND: CLIENT, NEITHER: NEUTRAL}
 
-plt.rcParams.update({
+STYLE = {
     "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "text.color": INK.stand_in,
     "axes.edgecolor": RULE.stand_in, "axes.labelcolor": FAINT.stand_in, "axes.titlesize": 9, "axes.titlecolor": INK.stand_in,
     "xtick.color": RULE.stand_in, "ytick.color": RULE.stand_in, "xtick.labelcolor": FAINT.stand_in,
     "ytick.labelcolor": FAINT.stand_in, "axes.spines.top": False, "axes.spines.right": False, "grid.color": RULE.stand_in,
     "grid.linewidth": 0.6, "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
-})
+}
+plt.rcParams.update({name: value for name, value in STYLE.items() if name in plt.rcParams})     # matplotlib 3.3 has no labelcolor
 
 
 def both_widths(draw: Callable[[float], Any], label: str) -> str:

@@ -137,7 +137,7 @@ class Session:
     def _remember_answer(self, task: "_Task", found: measure.Probe) -> None:
         """Keeps the answer's head for the fairness table, once a contestant and profile."""
         for entry in self.results["contestants"]:
-            if entry["name"] == task.peer.name and task.workload.mode != "close":
+            if entry["name"] == task.peer.name:
                 entry["answers"].setdefault(task.workload.profile, {
                     "head": found.head.decode("latin-1"), "head_bytes": len(found.head), "body_bytes": len(found.body)})
 

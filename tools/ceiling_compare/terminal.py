@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Optional
 
 from rich.console import Console
@@ -17,23 +16,23 @@ VERDICT_STYLES = {"server-bound": "green", "client-bound": "yellow", "neither": 
 
 
 class ProgressWatcher:
-    """Shows what runs now and how long it will still take. Quiet where the output is no terminal: a line a round."""
+    """Shows what runs now and how long it will still take. A line a workload where the output is no terminal."""
 
     def __init__(self, console: Console):
         self._console = console
-        self._begin = time.monotonic()
         self._line = ""
         self._progress = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
-                                  TextColumn("{task.fields[left]}"), console=console, transient=True,
-                                  disable=not console.is_terminal)
+                                  TextColumn("{task.fields[left]}"), console=console, transient=True)
         self._task = self._progress.add_task("starting", total=1.0, left="")
 
     def __enter__(self) -> "ProgressWatcher":
-        self._progress.start()
+        if self._console.is_terminal:
+            self._progress.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._progress.stop()
+        if self._console.is_terminal:
+            self._progress.stop()
 
     def step(self, text: str, done_seconds: float, total_seconds: float) -> None:
         left = max(0.0, total_seconds - done_seconds)

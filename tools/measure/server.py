@@ -340,8 +340,9 @@ def _wrong_connection(server: Server, plain: Answer, expect: Expectation) -> lis
 
 
 def warm_by_hand(server: Server, requests: int, close: bool = False) -> str:
-    """Sends some requests, HTTP/1.1, a few to a connection (or one, with `close`): page faults and lazy start-up are then behind the server. For
-    workloads whose load generator has no short run. Returns a sentence if one of them fails, else an empty string."""
+    """Sends some requests, HTTP/1.1, many to a connection (or one, with `close`): page faults and lazy start-up are then
+    behind the server. For workloads whose load generator has no short run. Returns a sentence if one of them fails, else
+    an empty string."""
     request = request_bytes("1.1", server.spec.path, close=close)
     connections = requests if close else WARM_CONNECTIONS * server.workers
     try:
