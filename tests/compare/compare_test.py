@@ -280,7 +280,7 @@ class Findings(unittest.TestCase):
     def test_the_projection_names_its_limit(self):
         table = analysis.tables(made_up({"ceiling": [(20, 1, CLIENT)]}))[0]
         one = analysis.projection(table, 1)[0]
-        self.assertEqual((one.shared, one.shared_limit, one.remote), (20000, "client", 200000))
+        self.assertEqual((one.one_worker, one.shared, one.shared_limit, one.remote), (20000, 20000, "client", 200000))
 
 
 class Reader(html.parser.HTMLParser):

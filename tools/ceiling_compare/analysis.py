@@ -352,15 +352,22 @@ class ScalingPoint:
 
 
 def scaling(results: dict[str, Any]) -> list[ScalingPoint]:
-    """Our server with more and more workers."""
-    return [ScalingPoint(run["workers"], run["requests_per_second"], run["server_us_per_request"], run["verdict"], run["warnings"])
-            for run in results["runs"] if run["phase"] == "scaling" and not run["voids"] and run["server_us_per_request"]]
+    """Our server with more and more workers: medians over the rounds."""
+    runs = [run for run in results["runs"] if run["phase"] == "scaling" and not run["voids"] and run["server_us_per_request"]]
+    points = []
+    for workers in sorted({run["workers"] for run in runs}):
+        same = [run for run in runs if run["workers"] == workers]
+        points.append(ScalingPoint(workers, median([run["requests_per_second"] for run in same]),
+                                   median([run["server_us_per_request"] for run in same]), _common_verdict(same)[0],
+                                   _unique(sentence for run in same for sentence in run["warnings"])))
+    return points
 
 
 @dataclasses.dataclass(frozen=True)
 class Projection:
     """What four cores like these would serve: with the client on the same box, and with it elsewhere."""
     title: str
+    one_worker: float                       # requests/s, client on the same box
     shared: float                           # requests/s
     shared_limit: str                       # who would be the limit then
     remote: float                           # requests/s
@@ -370,8 +377,8 @@ PROJECTION_ASSUMPTIONS = (
     f"{PROJECTED_CORES} cores, each as fast as one of these, and no loss from using several (loopback, memory and locks allow that "
     "for a server whose threads share nothing; the scaling runs show how far it holds here)",
     "a request costs the server and the client what it cost in this comparison, in the median",
-    "client on the same box: the load generator's threads have their cores, the server the others, at most as many as it has "
-    "workers here times four",
+    "client on the same box: each of the load generator's threads has a core of its own, the server the others; with one "
+    "worker, as article A had it, the server has one core",
     "client elsewhere: the server has all four cores, the network costs what loopback costs, and nothing else limits",
 )
 
@@ -384,6 +391,6 @@ def projection(table: Table, client_threads: int) -> list[Projection]:
             continue
         client = client_threads * 1e6 / row.client_cost.median
         server = (PROJECTED_CORES - client_threads) * 1e6 / row.cost.median
-        projected.append(Projection(row.title, min(client, server), "client" if client < server else "server",
+        projected.append(Projection(row.title, min(client, 1e6 / row.cost.median), min(client, server), "client" if client < server else "server",
                                     PROJECTED_CORES * 1e6 / row.cost.median))
     return projected

@@ -93,7 +93,7 @@ def _scatter(rows: Sequence[Row], client: str, inches: float) -> Any:
     rates = np.array([row.rate.median for row in rows])
     costs = np.array([row.cost.median for row in rows])
     axes.set_xlim(0, rates.max() * 1.08)
-    axes.set_ylim(0, costs.max() * 1.10)
+    axes.set_ylim(0, max(costs.max() * 1.10, max(row.cost.maximum for row in rows) * 1.03))
     axes.grid(True, zorder=0)
     axes.set_xlabel(f"requests/s, as {client} saw it")
     axes.set_ylabel("server CPU, µs a request")

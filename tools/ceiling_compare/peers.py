@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Optional
 
-from measure import ServerSpec
+from measure import Ab, ServerSpec
 from measure.machine import version_of
 from measure.server import fill
 
@@ -90,14 +90,13 @@ class Peer:
 def whole_answer(workload: Workload) -> str:
     """The bytes of a complete answer, for a contestant that sends a file: the headers ./server sends, in its order."""
     profile = PROFILES[workload.profile]
-    names = {name for name, _ in profile.headers}
-    lines = ["HTTP/1.1 200 OK"] + ([] if "Server" in names else ["Server: ceiling"])
-    lines += ["Date: Mon, 30 Nov 2026 00:00:00 GMT", f"Content-Type: {profile.type}", f"Content-Length: {len(profile.body)}"]
-    lines += [f"{name}: {value}" for name, value in profile.headers]
+    lines = ["HTTP/1.1 200 OK", "Date: Mon, 30 Nov 2026 00:00:00 GMT"]
     if workload.mode == "close":
         lines.append("Connection: close")
-    elif workload.client.name == "ab":
+    elif isinstance(workload.client, Ab):
         lines.append("Connection: keep-alive")
+    lines += [f"Content-Type: {profile.type}", *(f"{name}: {value}" for name, value in profile.headers),
+              f"Content-Length: {len(profile.body)}"]
     return "\r\n".join(lines) + "\r\n\r\n" + profile.body
 
 
@@ -154,7 +153,7 @@ def own_server(text: str) -> Peer:
 
 def control(peer: Peer) -> Peer:
     """The same contestant entered a second time: what differs between the two is noise."""
-    return dataclasses.replace(peer, name=f"{peer.name}-again", title=f"{peer.title} again (A/A control)",
+    return dataclasses.replace(peer, name=f"{peer.name}-again", title=f"{peer.title} again (A/A)",
                                order=peer.order + 1, control_of=peer.name)
 
 

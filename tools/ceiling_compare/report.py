@@ -67,8 +67,8 @@ def _headlines(tables: Sequence[Table]) -> list[str]:
         rates, costs = [row.rate.median for row in rows], [row.cost.median for row in rows]
         bound = sum(row.verdict == analysis.CLIENT_BOUND for row in rows)
         found.append(f"<b>{_text(table.name)}</b>: {_text(rows[0].title)} costs least ({rows[0].cost.median:.1f} µs), "
-                     f"{_text(rows[-1].title)} most ({rows[-1].cost.median:.1f} µs): {max(costs) / min(costs):.1f}-fold in CPU, "
-                     f"{max(rates) / min(rates):.1f}-fold in requests/s"
+                     f"{_text(rows[-1].title)} most ({rows[-1].cost.median:.1f} µs): {max(costs) / min(costs):.1f} times the CPU, while requests/s "
+                     f"differ {max(rates) / min(rates):.1f} times"
                      + (f"; the load generator was the limit in {bound} of {len(rows)} rows" if bound else "") + ".")
     return found
 
@@ -93,7 +93,7 @@ def _section(results: dict[str, Any], table: Table) -> str:
     drawn = charts.timelines(table.name, _series(results, table))
     if drawn:
         parts += ["<h3>The server’s CPUs while the client ran (first round)</h3>", _legend(user="user", system="system and interrupts"),
-                  drawn]
+                  drawn, '<p class="faint small">Whole CPUs, as vmstat and sar show them: other programs are in it.</p>']
     parts += ["<details><summary>All figures</summary>", _figures(table), "</details>", _doubts(table), "</section>"]
     return "".join(parts)
 
@@ -106,14 +106,14 @@ def _bars(table: Table) -> str:
 def _bar(row: Row, longest: float) -> str:
     kind = "control" if row.control else "own" if row.name == "ceiling" else "stick" if row.stick else ""
     if row.cost is None:
-        return (f'<div class="bar"><span class="name"><span class="rank"></span>{_text(row.title)}</span>'
+        return (f'<div class="bar"><span class="name"><span class="rank"></span><span>{_text(row.title)}</span></span>'
                 f'<span class="rate">{_text(row.voids[0]) if row.voids else "not run"}</span>'
                 '<span class="value"><span class="tag void">void</span></span></div>')
     width, low, high = (100 * value / longest for value in (row.cost.median, row.cost.minimum, row.cost.maximum))
     ratio = f" · {row.to_reference.median:.2f}×" if row.to_reference and row.name != "ceiling" else ""
     rank = "A/A" if row.control else "–" if row.stick else f"{row.rank}{'=' if row.tied else '.'}"
     rate = f"{row.rate.median:,.0f} requests/s" if row.rate else "no requests/s"
-    return (f'<div class="bar {kind}"><span class="name"><span class="rank">{rank}</span> {_text(row.title)}</span>'
+    return (f'<div class="bar {kind}"><span class="name"><span class="rank">{rank}</span><span>{_text(row.title)}</span></span>'
             f'<span class="track"><span class="fill" style="width:{width:.2f}%"></span>'
             f'<span class="range" style="left:{low:.2f}%;width:{max(0.2, high - low):.2f}%"></span></span>'
             f'<span class="value"><b>{row.cost.median:.2f}</b>{ratio}</span>'
@@ -229,10 +229,11 @@ def _scaling(results: dict[str, Any], tables: Sequence[Table]) -> str:
         threads = len(results["placement"]["client"]) if table.command and table.command[0] == "wrk" else 1
         projected = analysis.projection(table, threads)
         if projected and table.article:
-            parts += [f"<h3>{_text(table.name)} on {analysis.PROJECTED_CORES} cores like these</h3>",
-                      _grid(["contestant", "client on the same box, requests/s", "limit", "client elsewhere, requests/s"],
-                            [([one.title, f"{one.shared:,.0f}", one.shared_limit, f"{one.remote:,.0f}"], "") for one in projected],
-                            numbers=(1, 3))]
+            parts += [f"<h3>{_text(table.name)} on {analysis.PROJECTED_CORES} cores like these, requests/s at most</h3>",
+                      _grid(["contestant", "one worker, client on the same box", "all workers, client on the same box", "limit then",
+                             "client elsewhere"],
+                            [([one.title, f"{one.one_worker:,.0f}", f"{one.shared:,.0f}", one.shared_limit, f"{one.remote:,.0f}"], "")
+                             for one in projected], numbers=(1, 2, 4))]
     parts += ['<p class="small">Assumed:</p>', _list(map(_text, analysis.PROJECTION_ASSUMPTIONS), "findings small"), "</section>"]
     return "".join(parts)
 
@@ -315,7 +316,7 @@ def _footer(results: dict[str, Any]) -> str:
 def _grid(heads: Sequence[str], rows: Iterable[tuple[Sequence[str], str]], numbers: Iterable[int] = ()) -> str:
     """A table that becomes cards on a phone. A row is (cells, class)."""
     numeric = set(numbers)
-    kind = (lambda index: ' class="number"' if index in numeric else "")
+    kind = (lambda index: ' class="number"' if index in numeric else ' class="verdict"' if heads[index] == "verdict" else "")
     head = "".join(f"<th{kind(index)}>{_text(text)}</th>" for index, text in enumerate(heads))
     body = "".join(
         f'<tr class="{style}">' + "".join(f'<td{kind(index)} data-label="{_text(heads[index])}">{_text(cell)}</td>'

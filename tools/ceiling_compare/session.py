@@ -23,7 +23,7 @@ from .peers import ROOT, Peer, control
 from .workloads import WARM_REQUESTS, Workload, workload as by_name
 
 START_SECONDS = 0.8         # a first guess of what a run costs beside the client's own time; learnt as the session goes
-SCALING_SECONDS = 2.5
+SCALING_SECONDS = 1.4
 LOAD_HIGH = 0.5             # load average per CPU at the start: somebody else is at work
 HELD_SHARE = 0.6            # of what would keep both sides busy: the client then has two fifths of its time to spare
 HELD_CORES_MIN = 0.05
@@ -196,7 +196,7 @@ class Session:
         whole_round = sum(self._duration(each) for each in self.plan.workloads) * count
         before = sum(self._duration(each) for each in self.plan.workloads[:self.plan.workloads.index(workload)]) * count
         done = round_number * whole_round + before + position * self._duration(workload)
-        total = self.plan.rounds * whole_round + (SCALING_SECONDS * len(self._scaling_steps()) if self.plan.scaling else 0)
+        total = self.plan.rounds * whole_round + (SCALING_SECONDS * self.plan.rounds * len(self._scaling_steps()) if self.plan.scaling else 0)
         watcher.step(f"round {round_number + 1} of {self.plan.rounds}, {workload.name}: {peer.title}", done, total)
 
     # ---- scaling ----------------------------------------------------------------------------------------------------
@@ -212,14 +212,15 @@ class Session:
         peer = next((peer for peer in ready if peer.name == "ceiling"), None)
         if peer is None or self.plan.server_bound is not None:
             return
-        workload, usable, steps = by_name("keepalive"), sorted(cpus), self._scaling_steps()
-        for position, workers in enumerate(steps):
+        workload, usable = by_name("keepalive"), sorted(cpus)
+        steps = [(number, workers) for number in range(self.plan.rounds) for workers in self._scaling_steps()]
+        for position, (number, workers) in enumerate(steps):
             watcher.step(f"scaling: {peer.title} with {workers} worker{'s' * (workers > 1)}", position * SCALING_SECONDS,
                          len(steps) * SCALING_SECONDS)
             placement = Placement(tuple(usable[:workers]), tuple(usable[workers:] or usable), "scaling")
             client = workload.sized(workload.default_share, len(placement.client))
             run, _ = _measured(_Task(peer, workload, client, placement, workers), thorough=False)
-            self._keep(results_file.run_record(run, workload.name, position, workers, phase="scaling"), watcher)
+            self._keep(results_file.run_record(run, workload.name, number, workers, phase="scaling"), watcher)
 
 
 @dataclasses.dataclass(frozen=True)
