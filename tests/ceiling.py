@@ -27,7 +27,11 @@ def connect(address):
     if isinstance(address, str):
         client = socket.socket(socket.AF_UNIX)
         client.settimeout(EXCHANGE_SECONDS_MAX)
-        client.connect(address)
+        try:
+            client.connect(address)
+        except OSError:
+            client.close()
+            raise
         return client
     return socket.create_connection(("127.0.0.1", address) if isinstance(address, int) else address, EXCHANGE_SECONDS_MAX)
 

@@ -176,6 +176,11 @@ class Information(Case):
         for line in result.stdout.splitlines():
             self.assertLessEqual(len(line), 132, line)
 
+    def test_help_that_cannot_be_written_is_no_success(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = run("--help", stdout=full)
+        self.assertEqual((result.returncode, result.stderr), (1, "ceiling: standard output: No space left on device\n"))
+
     def test_help_lists_the_promised_options(self):
         promised = set("""--listen --threads --body --file --root --header --type --max-head --max-body --max-connections --max-requests
             --head-timeout --idle-timeout --drain-timeout --backlog --pin --reuse-port --no-defer-accept --no-date --server --stats --help
@@ -269,6 +274,26 @@ class Listening(Case):
         self.assertTrue(os.path.exists(path))
         self.server(listen=f"unix:{path}")
         self.assertEqual(self.first(path).body, b"hello")
+
+    def test_a_server_that_drains_leaves_its_successors_socket_alone(self):
+        path = f"{self.directory()}/socket"
+        old = Server("--threads", "1", "--body-size", "64m", listen=f"unix:{path}")
+        with connect(path) as client:
+            client.sendall(get())
+            client.recv(1)  # and no more: the old server has to wait
+            old.send(signal.SIGTERM)
+            old.wait_until(lambda: self.refuses(path), "the end of its listening")
+            self.server("--body", "new", listen=f"unix:{path}")
+        self.assertEqual(old.wait(), 0)
+        self.assertEqual(self.first(path).body, b"new")
+
+    @staticmethod
+    def refuses(path):
+        try:
+            connect(path).close()
+        except (ConnectionRefusedError, FileNotFoundError):
+            return True
+        return False
 
     def test_reuse_port_shares_the_port(self):
         one = self.server("--reuse-port", "--body", "one", "--threads", "1")

@@ -43,7 +43,7 @@ OPEN_WAIT_SECONDS_MIN = 0.4  # how long silence must last before it counts as "n
 SPLIT_GAP_SECONDS = 0.003  # between the two halves: longer than loopback needs to hand them over one by one
 DATE_SKEW_SECONDS = 3.0
 MANY_RESPONSES = 100  # from here on a case gets three times the time
-JOBS = {"whole": 12, "bytes": 6, "split": 12}
+JOBS = {"whole": 12, "bytes": 6, "split": 48}  # a connection mostly waits, to see what should not come
 
 
 # ---- delivery: one case on one connection --------------------------------------------------------------------------------------
@@ -425,33 +425,62 @@ def run_bytes(case, options, checks):
     return Verdict(case, seen)
 
 
-def run_split(case, options, _checks):
-    if not case.get("split"):
-        return None
-    data, faults = case["bytes"], []
-    whole = run_case(case, options)
-    for offset in range(1, len(data)):
-        seen = run_case(case, options, [data[:offset], data[offset:]], options.delay or SPLIT_GAP_SECONDS)
-        why = judge(case, seen, options)
-        if not why and seen.codes != whole.codes:
-            why = f"{short(seen.codes)}, whole gives {short(whole.codes)}"
+def run_halves(case, options, offset):
+    """Why a case fails when it is cut at this offset, and the status codes seen; offset 0 stands for whole delivery, not judged."""
+    data = case["bytes"]
+    if offset == 0:
+        return None, run_case(case, options)
+    seen = run_case(case, options, [data[:offset], data[offset:]], options.delay or SPLIT_GAP_SECONDS)
+    return judge(case, seen, options), seen
+
+
+def split_verdict(case, outcomes):
+    """`outcomes`: what run_halves gave for each offset, or an OSError."""
+    whole, *halves = outcomes
+    if isinstance(whole, OSError):
+        return Verdict(case, Observation(error=str(whole)), f"socket error: {whole}")
+    faults = []
+    for offset, outcome in enumerate(halves, 1):
+        if isinstance(outcome, OSError):
+            faults.append(f"at {offset}: socket error: {outcome}")
+            continue
+        why, seen = outcome
+        if not why and seen.codes != whole[1].codes:
+            why = f"{short(seen.codes)}, whole gives {short(whole[1].codes)}"
         if why:
             faults.append(f"at {offset}: {why}")
     if not faults:
-        return Verdict(case, whole)
+        return Verdict(case, whole[1])
     more = f" (+{len(faults) - 3})" if len(faults) > 3 else ""
-    return Verdict(case, whole, "; ".join(faults[:3]) + more, True)
+    return Verdict(case, whole[1], "; ".join(faults[:3]) + more, True)
 
 
-MODES = {"whole": run_whole, "bytes": run_bytes, "split": run_split}
+def run_all_split(cases, options, pool):
+    """Every marked case at every offset; the pool holds single connections, so that long cases keep nobody waiting."""
+    def run(item):
+        try:
+            return run_halves(item[0], options, item[1])
+        except OSError as error:
+            return error
+
+    cases = [case for case in cases if case.get("split")]
+    items = [(case, offset) for case in cases for offset in range(len(case["bytes"]))]
+    outcomes = iter(list(pool.map(run, items)))
+    return [split_verdict(case, [next(outcomes) for _ in case["bytes"]]) for case in cases]
 
 
-def run_guarded(case, options, checks):
-    try:
-        return MODES[options.mode](case, options, checks)
-    except OSError as error:
-        seen = Observation(error=str(error))
-        return Verdict(case, seen, judge(case, seen, options))
+def run_all(cases, options, checks, pool):
+    def run(case):
+        try:
+            return MODES[options.mode](case, options, checks)
+        except OSError as error:
+            seen = Observation(error=str(error))
+            return Verdict(case, seen, judge(case, seen, options))
+
+    return list(pool.map(run, cases))
+
+
+MODES = {"whole": run_whole, "bytes": run_bytes}
 
 
 # ---- report --------------------------------------------------------------------------------------------------------------------
@@ -504,7 +533,7 @@ def options_from_command_line():
     add = parser.add_argument
     add("host", choices=["127.0.0.1", "localhost", "::1"])  # hostile requests are for one's own machine only
     add("port", type=int)
-    add("--mode", choices=list(MODES), default="whole")
+    add("--mode", choices=list(JOBS), default="whole")
     add("--best", action="store_true", help="only the advised answer passes")
     add("--cases", default=DEFAULT_CASES, metavar="FILE")
     add("--group", action="append", help="only the cases of this group (may be repeated)")
@@ -533,7 +562,7 @@ def main():
 
     checks = Checks()
     with concurrent.futures.ThreadPoolExecutor(options.jobs or JOBS[options.mode]) as pool:
-        verdicts = [verdict for verdict in pool.map(lambda case: run_guarded(case, options, checks), cases) if verdict]
+        verdicts = run_all_split(cases, options, pool) if options.mode == "split" else run_all(cases, options, checks, pool)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({verdict.case["id"]: {"codes": verdict.seen.codes[:5], "first": verdict.seen.first, "usable": verdict.seen.usable,
