@@ -49,7 +49,7 @@ variant_flags  = $(variant_$(VARIANT)) $(march_flag)
 remember = $(shell mkdir -p $(dir $(1)) && echo '$(2)' | cmp -s - $(1) || echo '$(2)' > $(1))
 quoted   = $(subst ','"'"',$(1))
 
-.PHONY: all test test-quick test-asan test-tsan test-binaries headers floor simulate tidy format format-check static install clean help
+.PHONY: all test test-quick test-asan test-tsan test-binaries headers floor bench simulate tidy format format-check static install clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
@@ -72,6 +72,18 @@ floor: build/floor                  ## build the null server that figures are me
 build/floor: tools/floor.cpp build/server.flags Makefile
 	$(need_compiler)
 	$(CXX) $(common) $(release) $(CXXFLAGS) -MMD -MP -MF $@.d -MT $@ -o $@ $< $(hardening_link) $(LDFLAGS)
+
+# What valgrind counts instructions of: it knows no AVX-512, which `native` may bring.
+count_flags = $(common) -O3 -g1 $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3) $(CXXFLAGS)
+build/count/server: server.cpp
+build/count/floor: tools/floor.cpp
+build/count/server build/count/floor: build/server.flags Makefile
+	$(need_compiler)
+	@mkdir -p build/count
+	$(CXX) $(count_flags) -MMD -MP -MF $@.d -MT $@ -o $@ $(filter %.cpp,$^) $(LDFLAGS)
+
+bench: server floor build/count/server build/count/floor   ## ours against the floor (and nginx), about a minute; needs tools/setup bench
+	tools/bench
 
 # ---- tests -------------------------------------------------------------------------------------------------------------------
 # Every tests/*_test.cpp and tests/parse_*.cpp goes into one binary, `unit`. What includes ../server.cpp (with CEILING_NO_MAIN
@@ -194,4 +206,4 @@ help:                               ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
 	@echo '  variables: CXX=$(CXX) MARCH=$(MARCH) WERROR=$(WERROR) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
 
--include build/server.d build/floor.d $(wildcard $(out)/*.d)
+-include build/server.d build/floor.d build/count/server.d build/count/floor.d $(wildcard $(out)/*.d)

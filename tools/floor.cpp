@@ -156,7 +156,7 @@ std::string built_in_answer(const Options& options) {
     gmtime_r(&now, &utc);
     std::array<char, 64> date{};
     std::strftime(date.data(), date.size(), "%a, %d %b %Y %H:%M:%S GMT", &utc);
-    std::string answer = "HTTP/1.1 200 OK\r\nServer: ceiling\r\nDate: ";
+    std::string answer = "HTTP/1.1 200 OK\r\nDate: ";
     answer += date.data();
     answer += "\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n";
     if (options.mode == Mode::close) answer += "Connection: close\r\n";
