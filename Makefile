@@ -165,8 +165,8 @@ $(out)/alone_%: % $(out)/flags
 
 sources = $(sort $(wildcard *.cpp *.hpp tests/*.cpp tests/*.hpp tests/simulation/*.hpp tests/fuzz/*.cpp microbench/*.cpp microbench/*.hpp tools/*.cpp))
 
-tidy:                               ## clang-tidy over the server, the tools and the tests (.clang-tidy)
-	clang-tidy --quiet $(filter %.cpp,$(sources)) -- -std=c++20 -I. $(defines) -DCEILING_TEST
+tidy:                               ## clang-tidy over the server, its headers and the tools (.clang-tidy)
+	clang-tidy --quiet $(wildcard *.cpp tools/*.cpp) -- -std=c++20 -I. $(defines) -DCEILING_TEST
 
 format:                             ## clang-format everything in place (.clang-format)
 	clang-format -i $(sources)

@@ -671,7 +671,7 @@ constexpr Result advance(std::string_view input, std::string_view& bytes, Resume
     const std::size_t head_bytes_max = limits.head_bytes_max < head_bytes_limit ? limits.head_bytes_max : head_bytes_limit;
     bytes = input.substr(empty, head_bytes_max);
     if (bytes.empty() && head_bytes_max > 0) return {Status::incomplete, empty};
-    if (resume.at == 0 && bytes.size() > 0 && bytes[0] == '\r') {
+    if (resume.at == 0 && !bytes.empty() && bytes[0] == '\r') {
         if (bytes.size() > 1) return {Status::bad_line_end, 0};
         if (head_bytes_max > 1) return {Status::incomplete, empty};
     }
