@@ -192,13 +192,17 @@ def _measure(console: Console, session: Session) -> int:
             session.run(watcher)
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
-    except (ServerError, ShareError, OSError) as error:
+    except (ServerError, ShareError) as error:
         return _fail(str(error), EXIT_SYSTEM)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _fail(f"{error.filename or session.folder}: {error.strerror}", EXIT_SYSTEM)
     if not session.results["runs"]:
         return _fail("interrupted before the first run ended: nothing was measured", EXIT_INTERRUPTED)
     session.save()
-    terminal.show_results(console, session.results)
     report.write_report(session.results, session.folder / "report.html")
+    terminal.show_results(console, session.results)
     if status == EXIT_INTERRUPTED:
         console.print("\n[yellow]interrupted[/]: the figures above are of the runs that were made", highlight=False)
     console.print(f"\n{session.folder}/report.html, results.json, results.csv ({session.results['seconds']:.0f} s)", highlight=False)

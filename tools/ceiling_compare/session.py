@@ -248,8 +248,12 @@ def _measured(task: _Task, thorough: bool) -> tuple[Run, Optional[measure.Probe]
             if cold:
                 return Run(server=peer.name, voids=[cold], server_command=list(server.started),
                            client_command=task.client.command(server.url)), found
+            client = task.client
+            if isinstance(client, Ab) and client != workload.client:
+                # ab prints whole milliseconds; -e gives finer ones. Not at the full size, which is the article's exact command.
+                client = dataclasses.replace(client, percentiles=str(server.work / "percentiles.csv"))
             held = measure.cpu_share(server.pid, task.cores) if task.cores else contextlib.nullcontext()
             with held:
-                return measure.measure_run(server, task.client, task.placement, workload.warm_up(), task.cores), found
+                return measure.measure_run(server, client, task.placement, workload.warm_up(), task.cores), found
     except ServerError as error:
         return Run(server=peer.name, voids=[str(error)], client_command=task.client.command("URL")), None
