@@ -1938,7 +1938,8 @@ void print_banner(const Options& options, const Listeners& listeners, const Thre
         if (name.compare(0, 5, "unix:") == 0) continue;
         const std::string url = "http://" + name.substr(0, name.find(' ')) + "/";
         text += "  try        ab -n100000 -c200 " + url + "\n             ab -k -n100000 -c200 " + url + "\n";
-        if (name.compare(0, 4, "127.") == 0 && options.listen.empty()) {
+        const bool by_default = options.listen.empty() && listeners.shared.empty();
+        if (by_default) {
             text += "  reachable from this machine only; --listen 0.0.0.0:8080 opens it to the network\n";
         }
         break;
