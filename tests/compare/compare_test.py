@@ -102,7 +102,7 @@ class TwiceTheSame(Program):
         self.assertEqual([one["name"] for one in results["contestants"]], ["honest", "honest-again"])
         table = analysis.tables(results)[0]
         self.assertIsNotNone(table.noise)
-        self.assertLess(table.noise, 0.5)           # the same program: a factor, on however busy a machine, would be a fault
+        self.assertLess(table.noise, 1.0)           # the same program: a factor of two would be a fault on however busy a machine
         self.assertEqual([row.name for row in table.ranked], ["honest"])
         self.assertIn("against itself differed by up to", said)
         with open(self.output / "results.csv", newline="", encoding="utf-8") as file:

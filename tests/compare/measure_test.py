@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 import unittest
+from pathlib import Path
 
 from support import stub
 import measure
@@ -203,6 +205,42 @@ class Verdicts(unittest.TestCase):
         verdict, reason = measure.verdict_of(0.40, 0.70, 0.05, 0.28)
         self.assertEqual(verdict, run.CLIENT_BOUND)
         self.assertIn("client 70% busy and 28% kept waiting", reason)
+
+
+class Shares(unittest.TestCase):
+    def test_the_quota_is_written_for_either_version_of_control_groups(self):
+        for version, made in ((1, "cpu/cpu.cfs_quota_us"), (2, "cgroup.controllers")):
+            with self.subTest(version), tempfile.TemporaryDirectory() as base:
+                (Path(base) / made).parent.mkdir(exist_ok=True)
+                (Path(base) / made).write_text("")
+                with measure.cpu_share(os.getpid(), 0.3, Path(base)):
+                    group = next(Path(base).glob("**/ceiling-*"))
+                    texts = {path.name: path.read_text() for path in group.iterdir()}
+                self.assertIn(str(os.getpid()), texts["cgroup.procs"])
+                if version == 1:
+                    self.assertEqual((texts["cpu.cfs_quota_us"], texts["cpu.cfs_period_us"]), ("1500", "5000"))
+                else:
+                    self.assertEqual(texts["cpu.max"], "1500 5000")
+
+    def test_a_real_group_holds_a_process_to_its_share(self):
+        child = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+        try:
+            with measure.cpu_share(child.pid, 0.3):
+                meter = measure.TreeMeter(child.pid)
+                meter.begin()
+                time.sleep(0.6)
+                used = meter.sample(full=True).cpu_ns
+        except measure.ShareError as error:
+            self.skipTest(str(error))
+        finally:
+            child.kill()
+            child.wait()
+        self.assertLess(used, 0.6e9 * 0.45)
+
+    def test_where_no_group_can_be_made_a_sentence_says_so(self):
+        with self.assertRaisesRegex(measure.ShareError, "lets nobody set a CPU quota"):
+            with measure.cpu_share(os.getpid(), 0.3, Path("/proc/nowhere")):
+                pass
 
 
 class Placing(unittest.TestCase):

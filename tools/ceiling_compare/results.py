@@ -9,7 +9,8 @@ a new `format_version`. Everything report.html shows is computed from it (`tools
     complete          false if it was interrupted: the runs that were made are all here
     seconds           how long the session took
     tool              {commit, command}: the checkout's commit (`+`: with changes) and the exact command line
-    options           {rounds, share, workers, server_bound, workloads}
+    options           {rounds, shares{}, workers, server_bound, workloads[], held_to{}}; held_to: workload -> cores, in
+                      server-bound mode
     placement         {server, client, reason}: CPU numbers of either side
     machine           what measure.machine_facts() says
     versions          {tool: version line}

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import re
 import resource
 import shutil
 import signal
@@ -104,12 +105,14 @@ class Server:
         return f"{self.spec.name} {how}" + (f": {said}" if said else "")
 
     def last_words(self) -> str:
-        """The last line the server printed."""
+        """The last line the server printed that sounds like a reason, else its last line."""
         try:
             lines = (self.work / "output.log").read_text(errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        return lines[-1].strip()[:300] if lines else ""
+        reasons = [line for line in lines if re.search(r"error|fatal|fail|cannot|denied|in use|not found", line, re.IGNORECASE)]
+        chosen = (reasons or lines or [""])[-1]
+        return chosen.strip()[:300]
 
     def stop(self) -> None:
         """Ends the whole tree: the polite signal to the parent, SIGKILL to whoever is left."""
