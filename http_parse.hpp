@@ -27,12 +27,21 @@
 // no folded lines (9112 5.2), no blank before a colon (9112 5.1), targets by the grammar of RFC 3986, one valid Host (9112 3.2),
 // and no doubt about the length of a body (9112 6.3). What it is not: a response parser, a URI library, or a decoder of bodies.
 // `Body` finds where a body ends and throws the bytes away.
-#pragma once
+#ifndef CEILING_HTTP_PARSE_HPP
+#define CEILING_HTTP_PARSE_HPP
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
+#include <type_traits>
+
+#if defined(__x86_64__)
+#define CEILING_HTTP_X86 1
+#include <immintrin.h>
+#endif
 
 namespace http {
 
@@ -724,10 +733,495 @@ inline bool supported() noexcept {
 }
 
 }  // namespace scalar
+}  // namespace detail
+
+// ---- SIMD: what the kernels share ---------------------------------------------------------------------------------------------
+
+namespace detail {
+
+// A head is looked at in blocks of 64 bytes, one mask bit a byte. A longer head than this is left to the scalar kernel. 32 KiB:
+// twice the default limit; the masks of all blocks stand on the stack, 8 KiB.
+inline constexpr std::size_t block_bytes = 64;
+inline constexpr std::size_t blocks_max = 512;
+// Below 16 bytes there is no complete head ("GET / HTTP/1.0" and two line ends are 18), and loads of 16 bytes need no care.
+inline constexpr std::size_t head_bytes_min = 18;
+
+// One question a bit, asked of each of 64 bytes. Bits behind the end of the input may be anything.
+struct Masks {
+    std::uint64_t cr, lf, colon;
+    std::uint64_t not_token;  // at least the bytes that are no tchar; those that are reported beyond them go to the scalar kernel
+    std::uint64_t bad;        // at least the bytes that no line may hold, CR and LF apart
+    std::uint64_t letter;     // at least the first letters of the names in name_table
+};
+
+// The same for an authority of at most 64 bytes.
+struct AuthorityMasks {
+    std::uint64_t plain;  // letters, digits, "-" and "."; others go to the scalar kernel
+    std::uint64_t digit;
+    std::uint64_t colon;
+};
+
+inline std::uint64_t load_8(const char* from) noexcept {
+    std::uint64_t word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+
+inline std::uint32_t load_4(const char* from) noexcept {
+    std::uint32_t word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+
+// Up to eight bytes as the number that load_8 reads: the first byte is the lowest.
+constexpr std::uint64_t word_of(std::string_view bytes) noexcept {
+    std::uint64_t word = 0;
+    for (std::size_t i = bytes.size(); i > 0; --i) word = word << 8 | static_cast<unsigned char>(bytes[i - 1]);
+    return word;
+}
+
+inline constexpr std::uint64_t lower_case_bits =
+    0x2020'2020'2020'2020;  // OR-ed in: makes letters small, and no other token byte a letter
+
+inline constexpr std::size_t count_trailing_zeros(std::uint64_t mask) noexcept {
+    return static_cast<std::size_t>(std::countr_zero(mask));
+}
+
+// Bits below `count`, which is at most 64.
+inline constexpr std::uint64_t bits_below(std::size_t count) noexcept {
+    return count < 64 ? (std::uint64_t{1} << count) - 1 : ~std::uint64_t{0};
+}
+
+// A perfect hash over the first bytes of words: a slot holds the only word that can be there. The multiplier is found by the
+// compiler.
+template <std::size_t slot_bits, class Word, std::size_t count>
+struct PerfectHash {
+    Word multiplier = 0;
+    Word word_in[std::size_t{1} << slot_bits] = {};
+    std::uint8_t index_in[std::size_t{1} << slot_bits] = {};
+
+    constexpr std::size_t slot(Word word) const noexcept {
+        return static_cast<std::size_t>(static_cast<Word>(word * multiplier) >> (sizeof(Word) * 8 - slot_bits));
+    }
+    constexpr explicit PerfectHash(const Word (&words)[count]) noexcept {
+        for (Word candidate = static_cast<Word>(0x9e37'79b9'7f4a'7c15);; candidate += 2) {
+            *this = PerfectHash(candidate);
+            bool fits = true;
+            for (std::size_t i = 0; i < count && fits; ++i) {
+                const std::size_t at = slot(words[i]);
+                fits = word_in[at] == 0;
+                word_in[at] = words[i];
+                index_in[at] = static_cast<std::uint8_t>(i);
+            }
+            if (fits) return;
+        }
+    }
+
+private:
+    constexpr explicit PerfectHash(Word candidate) noexcept : multiplier(candidate) {}
+};
+
+// Methods with the SP behind them, in the order of Method.
+inline constexpr std::uint64_t method_words[] = {
+    word_of("GET "),    word_of("HEAD "),    word_of("POST "),  word_of("PUT "),     word_of("PATCH "),
+    word_of("DELETE "), word_of("OPTIONS "), word_of("TRACE "), word_of("CONNECT "),
+};
+inline constexpr PerfectHash<5, std::uint64_t, 9> method_table{method_words};
+static_assert(static_cast<int>(Method::connect) == 8 && static_cast<int>(Method::get) == 0, "method_words has the order of Method");
+
+// The first four letters of the names that a scan acts on; there are seven beginnings of seven names.
+enum KnownName : std::uint8_t {
+    name_host,
+    name_connection,
+    name_content,
+    name_transfer,
+    name_expect,
+    name_if_none,
+    name_if_modified
+};
+inline constexpr std::uint32_t name_words[] = {
+    static_cast<std::uint32_t>(word_of("host")), static_cast<std::uint32_t>(word_of("conn")),
+    static_cast<std::uint32_t>(word_of("cont")), static_cast<std::uint32_t>(word_of("tran")),
+    static_cast<std::uint32_t>(word_of("expe")), static_cast<std::uint32_t>(word_of("if-n")),
+    static_cast<std::uint32_t>(word_of("if-m")),
+};
+inline constexpr PerfectHash<4, std::uint32_t, 7> name_table{name_words};
+inline constexpr std::string_view known_names[] = {"host",   "connection",    "content-length",   "transfer-encoding",
+                                                   "expect", "if-none-match", "if-modified-since"};
+
+// The class bits of the SIMD kernels. Each is a subset of what the grammar allows: the rest is for the scalar kernel to judge.
+enum PlainClass : std::uint8_t {
+    plain_token = 1,
+    plain_target = 2,      // class_target without "%", "[" and "]"
+    plain_bad = 4,         // control bytes other than HTAB, CR and LF
+    plain_letter = 8,      // first letters of known_names, in both cases
+    plain_authority = 16,  // letters, digits, "-" and "."
+    plain_digit = 32,
+};
+
+constexpr std::uint8_t plain_classes_of(unsigned value) noexcept {
+    const char c = static_cast<char>(value);
+    unsigned bits = 0;
+    if (value >= 0x80) return 0;
+    if (is(class_token, c)) bits |= plain_token;
+    if (is(class_target, c) && !contains("%[]", c)) bits |= plain_target;
+    if (!is(class_value, c) && c != '\r' && c != '\n') bits |= plain_bad;
+    for (std::string_view name : known_names)
+        if (to_lower(c) == name[0]) bits |= plain_letter;
+    if (is(class_alpha, c) || is(class_digit, c) || contains("-.", c)) bits |= plain_authority;
+    if (is(class_digit, c)) bits |= plain_digit;
+    return static_cast<std::uint8_t>(bits);
+}
+
+// For a lookup of 128 bytes by the byte itself.
+struct PlainTable {
+    alignas(64) std::uint8_t of[128];
+};
+constexpr PlainTable make_plain_table() noexcept {
+    PlainTable table{};
+    for (unsigned value = 0; value < 128; ++value) table.of[value] = plain_classes_of(value);
+    return table;
+}
+inline constexpr PlainTable plain_table = make_plain_table();
+
+// For lookups of 16 bytes, by the low and by the high half of a byte. The ASCII bytes are eight rows of sixteen; row r has bit r.
+// The high half gives the row's bit, the low half the set of rows in which that column belongs to the class: their AND is zero
+// outside the class.
+struct NibbleTable {
+    alignas(16) std::uint8_t of[16];
+};
+constexpr NibbleTable make_row_table() noexcept {
+    NibbleTable table{};
+    for (unsigned row = 0; row < 8; ++row) table.of[row] = static_cast<std::uint8_t>(1u << row);
+    return table;
+}
+constexpr NibbleTable make_column_table(PlainClass which) noexcept {
+    NibbleTable table{};
+    for (unsigned value = 0; value < 128; ++value)
+        if ((plain_classes_of(value) & which) != 0) table.of[value % 16] |= static_cast<std::uint8_t>(1u << value / 16);
+    return table;
+}
+inline constexpr NibbleTable row_table = make_row_table();
+inline constexpr NibbleTable token_columns = make_column_table(plain_token);
+inline constexpr NibbleTable target_columns = make_column_table(plain_target);
+inline constexpr NibbleTable bad_columns = make_column_table(plain_bad);
+inline constexpr NibbleTable authority_columns = make_column_table(plain_authority);
+
+}  // namespace detail
+
+}  // namespace http
+
+#if defined(CEILING_HTTP_X86)
+
+// ---- SIMD: the AVX-512 kernel -------------------------------------------------------------------------------------------------
+// VBMI's table lookup over 128 bytes answers all questions of a byte at once (Ice Lake, Zen 4 and later).
+
+#define CEILING_HTTP_KERNEL avx512
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi,bmi2,lzcnt,popcnt"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi,bmi2,lzcnt,popcnt")
+#endif
+
+namespace http::detail::avx512 {
+
+inline bool supported() noexcept {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("bmi2");
+}
+
+// The classes of up to 64 bytes, of those that `bytes` holds; 0 outside ASCII.
+[[gnu::always_inline]] inline __m512i classify(__m512i bytes) noexcept {
+    const __mmask64 ascii = _knot_mask64(_mm512_movepi8_mask(bytes));
+    return _mm512_maskz_permutex2var_epi8(ascii, _mm512_load_si512(plain_table.of), bytes, _mm512_load_si512(plain_table.of + 64));
+}
+
+// A masked load does not touch what the mask leaves out, so the tail of the input needs no care.
+[[gnu::always_inline]] inline __m512i load(const char* from, std::size_t count) noexcept {
+    return _mm512_maskz_loadu_epi8(_bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(count < 64 ? count : 64)), from);
+}
+
+[[gnu::always_inline]] inline Masks masks_at(const char* data, std::size_t size, std::size_t at) noexcept {
+    const __m512i bytes = load(data + at, size - at);
+    const __m512i classes = classify(bytes);
+    return {
+        _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\r')),       _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\n')),
+        _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(':')),        _mm512_testn_epi8_mask(classes, _mm512_set1_epi8(plain_token)),
+        _mm512_test_epi8_mask(classes, _mm512_set1_epi8(plain_bad)), _mm512_test_epi8_mask(classes, _mm512_set1_epi8(plain_letter)),
+    };
+}
+
+[[gnu::always_inline]] inline std::uint64_t not_target_at(const char* data, std::size_t size, std::size_t at) noexcept {
+    return _mm512_testn_epi8_mask(classify(load(data + at, size - at)), _mm512_set1_epi8(plain_target));
+}
+
+inline constexpr std::size_t authority_bytes_max = 64;
+
+[[gnu::always_inline]] inline AuthorityMasks authority_masks(const char* data, std::size_t begin, std::size_t end) noexcept {
+    const __m512i bytes = load(data + begin, end - begin);
+    const __m512i classes = classify(bytes);
+    return {
+        _mm512_test_epi8_mask(classes, _mm512_set1_epi8(plain_authority)),
+        _mm512_test_epi8_mask(classes, _mm512_set1_epi8(plain_digit)),
+        _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(':')),
+    };
+}
+
+}  // namespace http::detail::avx512
+
+#include "http_parse.hpp"  // the scanner, at the end of this file
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef CEILING_HTTP_KERNEL
+
+// ---- SIMD: the AVX2 kernel ----------------------------------------------------------------------------------------------------
+
+#define CEILING_HTTP_KERNEL avx2
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi,bmi2,lzcnt,popcnt")
+#endif
+
+namespace http::detail::avx2 {
+
+inline bool supported() noexcept {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+[[gnu::always_inline]] inline __m256i load_32(const char* from) noexcept {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+
+[[gnu::always_inline]] inline __m128i load_16(const void* from) noexcept {
+    return _mm_loadu_si128(static_cast<const __m128i*>(from));
+}
+
+// 64 bytes as two halves, and how to put the halves' masks together.
+struct Block {
+    __m256i low, high;
+    unsigned high_shift;  // bit of the first byte of `high`
+    unsigned drop;        // bits in front that belong to the block before
+};
+
+// Never touches a byte outside the input: the last block of a long input is moved back to end with it, the halves of a short one
+// overlap, and one shorter than a half is put together in a register.
+[[gnu::always_inline]] inline Block block_at(const char* data, std::size_t size, std::size_t at) noexcept {
+    if (size >= 64) {
+        const std::size_t begin = at + 64 <= size ? at : size - 64;
+        return {load_32(data + begin), load_32(data + begin + 32), 32, static_cast<unsigned>(at - begin)};
+    }
+    if (size >= 32) return {load_32(data), load_32(data + size - 32), static_cast<unsigned>(size - 32), 0};
+    // Bytes 16 to 31 are the last sixteen moved down over those that are in the first sixteen already; behind them stand zeros.
+    alignas(16) static constexpr std::uint8_t move_down[32] = {0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,
+                                                               11,   12,   13,   14,   15,   0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+                                                               0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
+    const __m128i tail = _mm_shuffle_epi8(load_16(data + size - 16), load_16(move_down + (32 - size)));
+    return {_mm256_inserti128_si256(_mm256_castsi128_si256(load_16(data)), tail, 1), _mm256_setzero_si256(), 32, 0};
+}
+
+// The top bits of the bytes of both halves as one mask.
+[[gnu::always_inline]] inline std::uint64_t join(const Block& block, __m256i low, __m256i high) noexcept {
+    const auto low_mask = static_cast<std::uint32_t>(_mm256_movemask_epi8(low));
+    const auto high_mask = static_cast<std::uint32_t>(_mm256_movemask_epi8(high));
+    return (low_mask | std::uint64_t{high_mask} << block.high_shift) >> block.drop;
+}
+
+[[gnu::always_inline]] inline std::uint64_t equal_to(const Block& block, char value) noexcept {
+    const __m256i wanted = _mm256_set1_epi8(value);
+    return join(block, _mm256_cmpeq_epi8(block.low, wanted), _mm256_cmpeq_epi8(block.high, wanted));
+}
+
+[[gnu::always_inline]] inline __m256i table(const NibbleTable& of) noexcept {
+    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(of.of)));
+}
+
+[[gnu::always_inline]] inline __m256i rows_of(__m256i bytes) noexcept {
+    return _mm256_shuffle_epi8(table(row_table), _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15)));
+}
+
+// All ones where a byte does not belong to the class. A byte outside ASCII has its top bit set and finds no column.
+[[gnu::always_inline]] inline __m256i outside(const NibbleTable& columns, __m256i rows, __m256i bytes) noexcept {
+    return _mm256_cmpeq_epi8(_mm256_and_si256(rows, _mm256_shuffle_epi8(table(columns), bytes)), _mm256_setzero_si256());
+}
+
+[[gnu::always_inline]] inline Masks masks_at(const char* data, std::size_t size, std::size_t at) noexcept {
+    const Block block = block_at(data, size, at);
+    const __m256i low_rows = rows_of(block.low), high_rows = rows_of(block.high);
+    return {
+        equal_to(block, '\r'),
+        equal_to(block, '\n'),
+        equal_to(block, ':'),
+        join(block, outside(token_columns, low_rows, block.low), outside(token_columns, high_rows, block.high)),
+        ~join(block, outside(bad_columns, low_rows, block.low), outside(bad_columns, high_rows, block.high)),
+        ~std::uint64_t{0},
+    };
+}
+
+[[gnu::always_inline]] inline std::uint64_t not_target_at(const char* data, std::size_t size, std::size_t at) noexcept {
+    const Block block = block_at(data, size, at);
+    return join(block, outside(target_columns, rows_of(block.low), block.low),
+                outside(target_columns, rows_of(block.high), block.high));
+}
+
+inline constexpr std::size_t authority_bytes_max = 32;
+
+// Loads the 32 bytes that end with the authority: there are as many, unless the head is tiny.
+[[gnu::always_inline]] inline AuthorityMasks authority_masks(const char* data, std::size_t begin, std::size_t end) noexcept {
+    const __m256i bytes = load_32(data + end - 32);
+    const auto drop = static_cast<unsigned>(32 - (end - begin));
+    const auto mask = [drop](__m256i ones) {
+        return std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(ones))} >> drop;
+    };
+    const __m256i digits =
+        _mm256_and_si256(_mm256_cmpgt_epi8(bytes, _mm256_set1_epi8('0' - 1)), _mm256_cmpgt_epi8(_mm256_set1_epi8('9' + 1), bytes));
+    return {~mask(outside(authority_columns, rows_of(bytes), bytes)), mask(digits),
+            mask(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(':')))};
+}
+
+}  // namespace http::detail::avx2
+
+#include "http_parse.hpp"  // the scanner, at the end of this file
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef CEILING_HTTP_KERNEL
+
+// ---- SIMD: the SSE2 kernel ----------------------------------------------------------------------------------------------------
+// What every x86-64 has. Without a byte shuffle, classes are ranges, and the rarer members of a class are left to the scalar
+// kernel.
+
+#define CEILING_HTTP_KERNEL sse2
+
+namespace http::detail::sse2 {
+
+inline bool supported() noexcept {
+    return true;
+}
+
+// 64 bytes as four parts. Those of a short input overlap, so that none reaches beyond its end.
+struct Block {
+    __m128i part[4];
+    unsigned shift[4];
+    unsigned drop;  // bits in front that belong to the block before
+};
+
+[[gnu::always_inline]] inline Block block_at(const char* data, std::size_t size, std::size_t at) noexcept {
+    const std::size_t begin = at + 64 <= size ? at : size >= 64 ? size - 64 : 0;
+    const std::size_t last = size >= 64 ? 48 : size - 16;
+    Block block{};
+    for (std::size_t i = 0; i < 4; ++i) {
+        const std::size_t offset = 16 * i < last ? 16 * i : last;
+        block.part[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + begin + offset));
+        block.shift[i] = static_cast<unsigned>(offset);
+    }
+    block.drop = static_cast<unsigned>(at - begin);
+    return block;
+}
+
+[[gnu::always_inline]] inline __m128i equal_to(__m128i bytes, char value) noexcept {
+    return _mm_cmpeq_epi8(bytes, _mm_set1_epi8(value));
+}
+
+[[gnu::always_inline]] inline __m128i between(__m128i bytes, char first, char last) noexcept {
+    const __m128i above = _mm_sub_epi8(bytes, _mm_set1_epi8(first));
+    return _mm_cmpeq_epi8(_mm_min_epu8(above, _mm_set1_epi8(static_cast<char>(last - first))), above);
+}
+
+[[gnu::always_inline]] inline __m128i either(__m128i a, __m128i b) noexcept {
+    return _mm_or_si128(a, b);
+}
+
+[[gnu::always_inline]] inline __m128i is_letter(__m128i bytes) noexcept {
+    return between(either(bytes, _mm_set1_epi8(0x20)), 'a', 'z');
+}
+
+[[gnu::always_inline]] inline __m128i is_plain_token(__m128i bytes) noexcept {
+    const __m128i marks = either(between(bytes, '-', '.'), equal_to(bytes, '_'));
+    return either(is_letter(bytes), either(between(bytes, '0', '9'), marks));
+}
+
+// '$' to ';' without '%', '=', '?' to 'Z', '_', 'a' to 'z' and '~'.
+[[gnu::always_inline]] inline __m128i is_plain_target(__m128i bytes) noexcept {
+    const __m128i ranges = either(between(bytes, '&', ';'), either(between(bytes, '?', 'Z'), between(bytes, 'a', 'z')));
+    return either(either(ranges, equal_to(bytes, '=')), either(equal_to(bytes, '_'), equal_to(bytes, '~')));
+}
+
+[[gnu::always_inline]] inline __m128i is_plain_authority(__m128i bytes) noexcept {
+    return either(is_letter(bytes), either(between(bytes, '0', '9'), between(bytes, '-', '.')));
+}
+
+// Control bytes other than CR and LF; HTAB is one of those that are left to the scalar kernel.
+[[gnu::always_inline]] inline __m128i is_bad(__m128i bytes) noexcept {
+    const __m128i control = either(between(bytes, 0, 0x1f), equal_to(bytes, 0x7f));
+    return _mm_andnot_si128(either(equal_to(bytes, '\r'), equal_to(bytes, '\n')), control);
+}
+
+[[gnu::always_inline]] inline std::uint64_t mask_of(__m128i ones) noexcept {
+    return static_cast<std::uint64_t>(static_cast<unsigned>(_mm_movemask_epi8(ones)));
+}
+
+[[gnu::always_inline]] inline Masks masks_at(const char* data, std::size_t size, std::size_t at) noexcept {
+    const Block block = block_at(data, size, at);
+    std::uint64_t cr = 0, lf = 0, colon = 0, token = 0, bad = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+        const __m128i bytes = block.part[i];
+        cr |= mask_of(equal_to(bytes, '\r')) << block.shift[i];
+        lf |= mask_of(equal_to(bytes, '\n')) << block.shift[i];
+        colon |= mask_of(equal_to(bytes, ':')) << block.shift[i];
+        token |= mask_of(is_plain_token(bytes)) << block.shift[i];
+        bad |= mask_of(is_bad(bytes)) << block.shift[i];
+    }
+    return {cr >> block.drop, lf >> block.drop, colon >> block.drop, ~(token >> block.drop), bad >> block.drop, ~std::uint64_t{0}};
+}
+
+[[gnu::always_inline]] inline std::uint64_t not_target_at(const char* data, std::size_t size, std::size_t at) noexcept {
+    const Block block = block_at(data, size, at);
+    std::uint64_t target = 0;
+    for (std::size_t i = 0; i < 4; ++i) target |= mask_of(is_plain_target(block.part[i])) << block.shift[i];
+    return ~(target >> block.drop);
+}
+
+inline constexpr std::size_t authority_bytes_max = 16;
+
+// Loads the 16 bytes that end with the authority: the request line alone is as long.
+[[gnu::always_inline]] inline AuthorityMasks authority_masks(const char* data, std::size_t begin, std::size_t end) noexcept {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + end - 16));
+    const auto drop = static_cast<unsigned>(16 - (end - begin));
+    return {mask_of(is_plain_authority(bytes)) >> drop, mask_of(between(bytes, '0', '9')) >> drop,
+            mask_of(equal_to(bytes, ':')) >> drop};
+}
+
+}  // namespace http::detail::sse2
+
+#include "http_parse.hpp"  // the scanner, at the end of this file
+
+#undef CEILING_HTTP_KERNEL
+#endif  // CEILING_HTTP_X86
+
+namespace http {
+namespace detail {
 
 // ---- Choice of a kernel -------------------------------------------------------------------------------------------------------
 
 inline constexpr Kernel kernel_table[] = {
+#if defined(CEILING_HTTP_X86)
+    {"avx512", avx512::supported, avx512::scan, avx512::parse},
+    {"avx2", avx2::supported, avx2::scan, avx2::parse},
+    {"sse2", sse2::supported, sse2::scan, sse2::parse},
+#endif
     {"scalar", scalar::supported, scalar::scan, scalar::parse},
 };
 
@@ -1021,3 +1515,257 @@ constexpr Result Body::discard(std::string_view input) noexcept {
 }
 
 }  // namespace http
+
+#undef CEILING_HTTP_X86
+
+#elif defined(CEILING_HTTP_KERNEL)
+
+// ---- The SIMD scanner ---------------------------------------------------------------------------------------------------------
+// Compiled once per kernel, in the kernel's target region and with its masks. Two passes:
+//
+//   1. Over all blocks, up to the empty line: is every byte where it may be? This is arithmetic on masks; nothing is looked up.
+//   2. Over the marks that pass 1 left: where are the fields that were asked for? A scan has one mark for each line whose name may
+//   be of
+//      interest, a parse one for each name's colon.
+//
+// Masks of a request, first byte on the left ("\\" stands for CR and "n" for LF):
+//
+//      input        GET / HTTP/1.1\nHost: localhost\nDNT: 1\n\n
+//      cr           ..............1...............1......1.1.
+//      lf           ...............1...............1......1.1
+//      starts       ................1...............1......1.    lf << 1
+//      empty line   .......................................1.    starts & cr
+//      ~colon       11111111111111111111.11111111111.1111.1111   (schematic)
+//      names        ................1111............111......    what starts + ~colon flips, up to each line's first colon
+//
+// The addition is the trick: a start bit carries through the ones of ~colon up to the first colon and stops there. If a line has no
+// colon, it carries through its CR and LF, which are no token bytes, and the line is found out.
+
+namespace http::detail::CEILING_HTTP_KERNEL {
+
+// The marks of pass 1.
+struct Marks {
+    std::uint64_t line_ends[blocks_max];  // CR
+    std::uint64_t fields[blocks_max];     // colons behind names (parse), or first letters of lines (scan)
+    std::size_t blocks;
+};
+
+// Pass 1. The position of the empty line's CR, or 0 where the head is not complete or not beyond doubt.
+template <bool full>
+[[gnu::always_inline]] inline std::size_t mark(const char* data, std::size_t size, Marks& marks) noexcept {
+    std::uint64_t doubt = 0;
+    std::uint64_t cr_before = 0, lf_before = 0, carry = 0;  // of the block before
+    for (std::size_t block = 0, at = 0; at < size; ++block, at += block_bytes) {
+        const Masks is = masks_at(data, size, at);
+        const std::uint64_t starts = is.lf << 1 | lf_before;
+        const std::uint64_t empty_line = starts & is.cr;
+        const std::uint64_t names = starts & ~is.cr;
+
+        const std::uint64_t sum = names + ~is.colon;
+        const std::uint64_t total = sum + carry;
+        carry = static_cast<std::uint64_t>(sum < names) | static_cast<std::uint64_t>(total < sum);
+        const std::uint64_t flipped = total ^ ~is.colon;
+
+        const std::uint64_t doubt_here = is.bad | ((is.cr << 1 | cr_before) ^ is.lf)  // CR and LF only in pairs
+                                         | (flipped & ~is.colon & is.not_token)       // names of token bytes
+                                         | (names & is.colon);                        // and not empty
+        const std::uint64_t fields = full ? flipped & is.colon : names & is.letter;
+        marks.line_ends[block] = is.cr;
+        marks.fields[block] = fields;
+        if (empty_line != 0) [[unlikely]] {
+            const std::uint64_t inside = empty_line ^ (empty_line - 1);  // up to the CR of the empty line
+            const std::size_t end = at + count_trailing_zeros(empty_line);
+            marks.fields[block] = fields & inside;
+            marks.blocks = block + 1;
+            if ((doubt | (doubt_here & inside)) != 0 || end + 1 >= size || data[end + 1] != '\n') return 0;
+            return end;
+        }
+        doubt |= doubt_here;
+        cr_before = is.cr >> 63;
+        lf_before = is.lf >> 63;
+    }
+    return 0;
+}
+
+// The first line end at or behind `at`.
+[[gnu::always_inline]] inline std::size_t line_end(const Marks& marks, std::size_t at) noexcept {
+    std::size_t block = at / block_bytes;
+    std::uint64_t ends = marks.line_ends[block] >> at % block_bytes;
+    if (ends != 0) return at + count_trailing_zeros(ends);
+    do ends = marks.line_ends[++block];
+    while (ends == 0);
+    return block * block_bytes + count_trailing_zeros(ends);
+}
+
+// The request line, whose CR stands at `end`. False where it is not beyond doubt.
+[[gnu::always_inline]] inline bool read_request_line(const char* data, std::size_t size, std::size_t end, Resume& head) noexcept {
+    constexpr std::size_t version_bytes = 9;  // SP "HTTP/1.1"
+    std::uint64_t other = not_target_at(data, size, 0);
+    const std::size_t method_end = count_trailing_zeros(other);
+    if (method_end >= 8 || end < method_end + 2 + version_bytes) return false;
+    const std::uint64_t word = load_8(data) & (~std::uint64_t{0} >> (56 - 8 * method_end));
+    const std::size_t slot = method_table.slot(word);
+    if (method_table.word_in[slot] != word) return false;
+    head.method = static_cast<Method>(method_table.index_in[slot]);
+
+    const std::size_t target_end = end - version_bytes;
+    const unsigned minor = static_cast<unsigned>(static_cast<unsigned char>(data[end - 1])) - '0';
+    if (load_8(data + target_end) != word_of(" HTTP/1.") || minor > 9) return false;
+    head.version_minor = minor == 0 ? 0 : 1;
+    head.target = {static_cast<std::uint32_t>(method_end + 1), static_cast<std::uint32_t>(target_end)};
+
+    // The next byte that no plain target holds should be the SP in front of the version.
+    other &= other - 1;
+    std::size_t at = 0;
+    while (other == 0 && at + block_bytes < target_end) other = not_target_at(data, size, at += block_bytes);
+    const bool plain = at + count_trailing_zeros(other) >= target_end;
+    if (plain && data[method_end + 1] == '/' && head.method != Method::connect) return true;
+
+    const std::string_view bytes(data, size);
+    if (skip(class_target, bytes, head.target.begin) != target_end) return false;
+    std::string_view authority;
+    if (!target_is_valid(head.method, view_of(bytes, head.target, true), authority)) return false;
+    if (authority.data() != nullptr) {
+        const auto begin = static_cast<std::uint32_t>(authority.data() - data);
+        head.host = {begin, begin + static_cast<std::uint32_t>(authority.size())};
+        head.seen |= seen_absolute;
+    }
+    return true;
+}
+
+// Whether the field at `name` is that of `wanted`, which is in small letters and ends in its colon. The first four letters are
+// known to be equal. Four bytes at a time: behind n equal letters there are at least a colon and two line ends, so n + 4 is inside
+// the head.
+[[gnu::always_inline]] inline bool is_name(const char* name, std::string_view wanted) noexcept {
+    const auto letters = static_cast<std::uint32_t>(lower_case_bits);
+    for (std::size_t i = 4; i + 4 < wanted.size(); i += 4)
+        if ((load_4(name + i) | letters) != load_4(wanted.data() + i)) return false;
+    const std::size_t last = wanted.size() - 4;
+    return (load_4(name + last) | letters) == load_4(wanted.data() + last);
+}
+
+[[gnu::always_inline]] inline bool is_authority(const char* data, Resume::Range range) noexcept {
+    const std::size_t length = range.end - range.begin;
+    if (length <= authority_bytes_max && range.end >= authority_bytes_max) {
+        const AuthorityMasks is = authority_masks(data, range.begin, range.end);
+        const std::uint64_t other = ~is.plain & bits_below(length);
+        if (other == 0) return true;
+        const std::size_t at = count_trailing_zeros(other);
+        const std::uint64_t not_digits = (~is.digit & bits_below(length)) >> at;
+        if ((is.colon >> at & 1) != 0 && not_digits == 1) return true;  // one colon and digits behind it
+    }
+    return authority_of({data + range.begin, length}).valid;
+}
+
+// Connection lines are nearly always one of two.
+[[gnu::always_inline]] inline void read_connection_line(std::string_view value, Resume& head) noexcept {
+    const auto letters = static_cast<std::uint32_t>(lower_case_bits);
+    if (value.size() == 10 && (load_8(value.data()) | lower_case_bits) == word_of("keep-ali") &&
+        (load_4(value.data() + 6) | letters) == word_of("live")) {
+        head.seen |= seen_keep_alive;
+    } else {
+        read_connection(value, head);
+    }
+}
+
+// Acts on the field line that begins at `at`, if its name is known. False where the line is not beyond doubt.
+[[gnu::always_inline]] inline bool read_line(const char* data, const Marks& marks, std::size_t at, Resume& head) noexcept {
+    const std::uint32_t word = load_4(data + at) | static_cast<std::uint32_t>(lower_case_bits);
+    const std::size_t slot = name_table.slot(word);
+    if (name_table.word_in[slot] != word) [[likely]]
+        return true;
+
+    constexpr std::string_view wanted[] = {
+        "host:", "connection:", "content-length:", "transfer-encoding:", "expect:", "if-none-match:", "if-modified-since:"};
+    const std::string_view name = wanted[name_table.index_in[slot]];
+    if (!is_name(data + at, name)) return true;
+    Resume::Range range{static_cast<std::uint32_t>(at + name.size()),
+                        static_cast<std::uint32_t>(line_end(marks, at + name.size()))};
+    while (is_blank(data[range.begin])) ++range.begin;  // ends at the CR
+    while (range.end > range.begin && is_blank(data[range.end - 1])) --range.end;
+    const std::string_view value(data + range.begin, range.end - range.begin);
+
+    switch (name_table.index_in[slot]) {
+    case name_host:
+        if ((head.seen & seen_host) != 0 || !is_authority(data, range)) return false;
+        head.seen |= seen_host;
+        if ((head.seen & seen_absolute) == 0) head.host = range;
+        return true;
+    case name_connection: read_connection_line(value, head); return true;
+    default: return read_field(name.substr(0, name.size() - 1), value, range, head) == Status::complete;
+    }
+}
+
+// Pass 2 of a scan: the lines whose first letter is one of interest.
+[[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t, Resume& head, Request&,
+                                               std::span<Field>) noexcept {
+    for (std::size_t block = 0; block < marks.blocks; ++block)
+        for (std::uint64_t starts = marks.fields[block]; starts != 0; starts &= starts - 1)
+            if (!read_line(data, marks, block * block_bytes + count_trailing_zeros(starts), head)) return false;
+    return true;
+}
+
+// Pass 2 of a parse: each colon is behind the name that began with the line, and before the next line end.
+[[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t begin, Resume& head,
+                                               FullRequest& out, std::span<Field> fields) noexcept {
+    std::size_t count = 0;
+    for (std::size_t block = 0; block < marks.blocks; ++block)
+        for (std::uint64_t colons = marks.fields[block]; colons != 0; colons &= colons - 1) {
+            if (count == fields.size()) return false;
+            const std::size_t colon = block * block_bytes + count_trailing_zeros(colons);
+            const std::size_t end = line_end(marks, colon);
+            std::size_t value_begin = colon + 1, value_end = end;
+            while (is_blank(data[value_begin])) ++value_begin;
+            while (value_end > value_begin && is_blank(data[value_end - 1])) --value_end;
+            fields[count] = {{data + begin, colon - begin}, {data + value_begin, value_end - value_begin}};
+            ++count;
+            if (!read_line(data, marks, begin, head)) return false;
+            begin = end + 2;
+        }
+    out.method_name = {data, head.target.begin - std::size_t{1}};
+    out.fields = fields.first(count);
+    return true;
+}
+
+// The length of the head, or 0 where it is not complete or not beyond doubt.
+template <class Out>
+[[gnu::always_inline]] inline std::size_t whole_head(const char* data, std::size_t size, Out& out,
+                                                     std::span<Field> fields) noexcept {
+    Marks marks;
+    const std::size_t empty_line = mark<std::is_same_v<Out, FullRequest>>(data, size, marks);
+    if (empty_line == 0) return 0;
+    Resume head{};
+    const std::size_t line = line_end(marks, 0);
+    if (!read_request_line(data, size, line, head)) return 0;
+    if (!read_fields(data, marks, line + 2, head, out, fields)) return 0;
+    if (judge_head(head) != Status::complete) return 0;
+    fill_request({data, size}, head, out);
+    return empty_line + 2;
+}
+
+// What of the input a fresh scan may look at; 0 where it is not for this kernel.
+[[gnu::always_inline]] inline std::size_t usable_bytes(std::string_view input, const Resume& resume,
+                                                       const Limits& limits) noexcept {
+    constexpr std::size_t most = blocks_max * block_bytes;
+    const std::size_t size = input.size() < limits.head_bytes_max ? input.size() : limits.head_bytes_max;
+    return size < head_bytes_min || resume.at != 0 ? 0 : size < most ? size : most;
+}
+
+inline Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
+    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0) [[likely]]
+        if (const std::size_t consumed = whole_head(input.data(), size, out, {}); consumed != 0) [[likely]]
+            return {Status::complete, consumed};
+    return scalar::scan(input, out, resume, limits);
+}
+
+inline Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
+                    const Limits& limits) noexcept {
+    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0) [[likely]]
+        if (const std::size_t consumed = whole_head(input.data(), size, out, fields); consumed != 0) [[likely]]
+            return {Status::complete, consumed};
+    return scalar::parse(input, out, fields, resume, limits);
+}
+
+}  // namespace http::detail::CEILING_HTTP_KERNEL
+
+#endif
