@@ -105,13 +105,8 @@ struct Result {
     std::size_t consumed;  // bytes that are done with; see scan(), parse() and Body::discard()
 };
 
-// What the minimal scan keeps. Views point into the input; a field that is not there is an empty view with a null pointer.
-struct Request {
-    std::string_view target;             // as sent, in any of its four forms (RFC 9112 3.2)
-    std::string_view host;               // the authority of an absolute-form target, else the Host field (RFC 9112 3.2.2)
-    std::string_view if_none_match;      // the first, if there are several: a match there is a match of the list
-    std::string_view if_modified_since;  // the first
-    std::uint64_t content_length = 0;
+// The flags of a Request: eight bytes that stand together, so that a kernel can write them as one word.
+struct RequestFlags {
     Method method = Method::unknown;
     std::uint8_t version_minor = 0;  // 0 or 1; a higher minor counts as 1 (RFC 9110 2.5)
     bool has_content_length = false;
@@ -120,6 +115,16 @@ struct Request {
     bool says_keep_alive = false;  // Connection lists keep-alive: an HTTP/1.0 client waits for the same in the answer
     bool expect_continue = false;  // Expect: 100-continue; never in HTTP/1.0 (RFC 9110 10.1.1)
     bool expect_other = false;     // an expectation we do not know
+};
+static_assert(sizeof(RequestFlags) == 8 && std::is_trivially_copyable_v<RequestFlags>);
+
+// What the minimal scan keeps. Views point into the input; a field that is not there is an empty view with a null pointer.
+struct Request : RequestFlags {
+    std::string_view target;             // as sent, in any of its four forms (RFC 9112 3.2)
+    std::string_view host;               // the authority of an absolute-form target, else the Host field (RFC 9112 3.2.2)
+    std::string_view if_none_match;      // the first, if there are several: a match there is a match of the list
+    std::string_view if_modified_since;  // the first
+    std::uint64_t content_length = 0;
 };
 
 struct Field {
@@ -523,6 +528,35 @@ constexpr std::string_view view_of(std::string_view bytes, Resume::Range range, 
     return present ? bytes.substr(range.begin, range.end - range.begin) : std::string_view{};
 }
 
+// `seen` is a set of Seen.
+constexpr RequestFlags flags_of(unsigned seen, Method method, std::uint8_t version_minor) noexcept {
+    const auto has = [seen](unsigned bits) { return (seen & bits) != 0; };
+    RequestFlags flags;
+    flags.method = method;
+    flags.version_minor = version_minor;
+    flags.has_content_length = has(seen_content_length);
+    flags.chunked = has(seen_encoding);
+    flags.keep_alive = !has(seen_close) && (version_minor > 0 || has(seen_keep_alive));
+    flags.says_keep_alive = has(seen_keep_alive);
+    flags.expect_continue = has(seen_expect_continue) && version_minor > 0;
+    flags.expect_other = has(seen_expect_other);
+    return flags;
+}
+
+// All answers of flags_of for heads without rare fields, as words.
+struct FlagsTable {
+    std::uint64_t of[2][4];  // by minor version, by whether close and keep-alive were seen
+};
+constexpr FlagsTable make_flags_table() noexcept {
+    FlagsTable table{};
+    for (std::uint8_t minor = 0; minor < 2; ++minor)
+        for (unsigned set = 0; set < 4; ++set)
+            table.of[minor][set] = std::bit_cast<std::uint64_t>(flags_of(set * seen_close, Method::get, minor));
+    return table;
+}
+inline constexpr FlagsTable flags_table = make_flags_table();
+static_assert(seen_keep_alive == 2 * seen_close && static_cast<int>(Method::get) == 0);
+
 constexpr void fill_request(std::string_view bytes, const Resume& head, Request& out) noexcept {
     const auto seen = [&head](unsigned bits) { return (head.seen & bits) != 0; };
     out.target = view_of(bytes, head.target, true);
@@ -530,14 +564,7 @@ constexpr void fill_request(std::string_view bytes, const Resume& head, Request&
     out.if_none_match = view_of(bytes, head.if_none_match, seen(seen_if_none_match));
     out.if_modified_since = view_of(bytes, head.if_modified_since, seen(seen_if_modified_since));
     out.content_length = head.content_length;
-    out.method = head.method;
-    out.version_minor = head.version_minor;
-    out.has_content_length = seen(seen_content_length);
-    out.chunked = seen(seen_encoding);
-    out.keep_alive = !seen(seen_close) && (head.version_minor > 0 || seen(seen_keep_alive));
-    out.says_keep_alive = seen(seen_keep_alive);
-    out.expect_continue = seen(seen_expect_continue) && head.version_minor > 0;
-    out.expect_other = seen(seen_expect_other);
+    static_cast<RequestFlags&>(out) = flags_of(head.seen, head.method, head.version_minor);
 }
 
 // ---- The scalar kernel: a state machine that can stop at any byte -------------------------------------------------------------
@@ -740,26 +767,11 @@ inline bool supported() noexcept {
 namespace detail {
 
 // A head is looked at in blocks of 64 bytes, one mask bit a byte. A longer head than this is left to the scalar kernel. 32 KiB:
-// twice the default limit; the masks of all blocks stand on the stack, 8 KiB.
+// twice the default limit; the marks of all blocks stand on the stack, 8 KiB of it.
 inline constexpr std::size_t block_bytes = 64;
 inline constexpr std::size_t blocks_max = 512;
-// Below 16 bytes there is no complete head ("GET / HTTP/1.0" and two line ends are 18), and loads of 16 bytes need no care.
+// "GET / HTTP/1.0" and two line ends: there is no shorter complete head. The kernels rely on 16.
 inline constexpr std::size_t head_bytes_min = 18;
-
-// One question a bit, asked of each of 64 bytes. Bits behind the end of the input may be anything.
-struct Masks {
-    std::uint64_t cr, lf, colon;
-    std::uint64_t not_token;  // at least the bytes that are no tchar; those that are reported beyond them go to the scalar kernel
-    std::uint64_t bad;        // at least the bytes that no line may hold, CR and LF apart
-    std::uint64_t letter;     // at least the first letters of the names in name_table
-};
-
-// The same for an authority of at most 64 bytes.
-struct AuthorityMasks {
-    std::uint64_t plain;  // letters, digits, "-" and "."; others go to the scalar kernel
-    std::uint64_t digit;
-    std::uint64_t colon;
-};
 
 inline std::uint64_t load_8(const char* from) noexcept {
     std::uint64_t word;
@@ -780,20 +792,20 @@ constexpr std::uint64_t word_of(std::string_view bytes) noexcept {
     return word;
 }
 
-inline constexpr std::uint64_t lower_case_bits =
-    0x2020'2020'2020'2020;  // OR-ed in: makes letters small, and no other token byte a letter
+// OR-ed in, it makes letters small, and turns no other byte that may stand in a line into a letter, "-" or ":".
+inline constexpr std::uint64_t lower_case_8 = 0x2020'2020'2020'2020;
+inline constexpr std::uint32_t lower_case_4 = 0x2020'2020;
 
-inline constexpr std::size_t count_trailing_zeros(std::uint64_t mask) noexcept {
+constexpr std::size_t lowest_bit(std::uint64_t mask) noexcept {
     return static_cast<std::size_t>(std::countr_zero(mask));
 }
 
-// Bits below `count`, which is at most 64.
-inline constexpr std::uint64_t bits_below(std::size_t count) noexcept {
+// `count` is at most 64.
+constexpr std::uint64_t bits_below(std::size_t count) noexcept {
     return count < 64 ? (std::uint64_t{1} << count) - 1 : ~std::uint64_t{0};
 }
 
-// A perfect hash over the first bytes of words: a slot holds the only word that can be there. The multiplier is found by the
-// compiler.
+// A perfect hash over words: a slot holds the only word that can be there. The compiler looks for the multiplier.
 template <std::size_t slot_bits, class Word, std::size_t count>
 struct PerfectHash {
     Word multiplier = 0;
@@ -804,8 +816,8 @@ struct PerfectHash {
         return static_cast<std::size_t>(static_cast<Word>(word * multiplier) >> (sizeof(Word) * 8 - slot_bits));
     }
     constexpr explicit PerfectHash(const Word (&words)[count]) noexcept {
-        for (Word candidate = static_cast<Word>(0x9e37'79b9'7f4a'7c15);; candidate += 2) {
-            *this = PerfectHash(candidate);
+        for (multiplier = static_cast<Word>(0x9e37'79b9'7f4a'7c15);; multiplier += 2) {
+            for (Word& word : word_in) word = 0;
             bool fits = true;
             for (std::size_t i = 0; i < count && fits; ++i) {
                 const std::size_t at = slot(words[i]);
@@ -816,9 +828,6 @@ struct PerfectHash {
             if (fits) return;
         }
     }
-
-private:
-    constexpr explicit PerfectHash(Word candidate) noexcept : multiplier(candidate) {}
 };
 
 // Methods with the SP behind them, in the order of Method.
@@ -827,161 +836,97 @@ inline constexpr std::uint64_t method_words[] = {
     word_of("DELETE "), word_of("OPTIONS "), word_of("TRACE "), word_of("CONNECT "),
 };
 inline constexpr PerfectHash<5, std::uint64_t, 9> method_table{method_words};
-static_assert(static_cast<int>(Method::connect) == 8 && static_cast<int>(Method::get) == 0, "method_words has the order of Method");
+static_assert(static_cast<int>(Method::get) == 0 && static_cast<int>(Method::connect) == 8, "method_words has the order of Method");
 
-// The first four letters of the names that a scan acts on; there are seven beginnings of seven names.
-enum KnownName : std::uint8_t {
-    name_host,
-    name_connection,
-    name_content,
-    name_transfer,
-    name_expect,
-    name_if_none,
-    name_if_modified
-};
-inline constexpr std::uint32_t name_words[] = {
-    static_cast<std::uint32_t>(word_of("host")), static_cast<std::uint32_t>(word_of("conn")),
-    static_cast<std::uint32_t>(word_of("cont")), static_cast<std::uint32_t>(word_of("tran")),
-    static_cast<std::uint32_t>(word_of("expe")), static_cast<std::uint32_t>(word_of("if-n")),
-    static_cast<std::uint32_t>(word_of("if-m")),
-};
+// The names that a scan acts on: their first four letters tell them apart. In small letters, with the colon behind them.
+inline constexpr std::string_view known_names[] = {
+    "host:", "connection:", "content-length:", "transfer-encoding:", "expect:", "if-none-match:", "if-modified-since:"};
+constexpr std::uint32_t name_word(std::size_t index) noexcept {
+    return static_cast<std::uint32_t>(word_of(known_names[index].substr(0, 4)));
+}
+inline constexpr std::uint32_t name_words[] = {name_word(0), name_word(1), name_word(2), name_word(3),
+                                               name_word(4), name_word(5), name_word(6)};
+inline constexpr std::uint32_t host_word = name_words[0], connection_word = name_words[1];
 inline constexpr PerfectHash<4, std::uint32_t, 7> name_table{name_words};
-inline constexpr std::string_view known_names[] = {"host",   "connection",    "content-length",   "transfer-encoding",
-                                                   "expect", "if-none-match", "if-modified-since"};
 
-// The class bits of the SIMD kernels. Each is a subset of what the grammar allows: the rest is for the scalar kernel to judge.
-enum PlainClass : std::uint8_t {
-    plain_token = 1,
-    plain_target = 2,      // class_target without "%", "[" and "]"
-    plain_bad = 4,         // control bytes other than HTAB, CR and LF
-    plain_letter = 8,      // first letters of known_names, in both cases
-    plain_authority = 16,  // letters, digits, "-" and "."
-    plain_digit = 32,
-};
-
-constexpr std::uint8_t plain_classes_of(unsigned value) noexcept {
-    const char c = static_cast<char>(value);
-    unsigned bits = 0;
-    if (value >= 0x80) return 0;
-    if (is(class_token, c)) bits |= plain_token;
-    if (is(class_target, c) && !contains("%[]", c)) bits |= plain_target;
-    if (!is(class_value, c) && c != '\r' && c != '\n') bits |= plain_bad;
-    for (std::string_view name : known_names)
-        if (to_lower(c) == name[0]) bits |= plain_letter;
-    if (is(class_alpha, c) || is(class_digit, c) || contains("-.", c)) bits |= plain_authority;
-    if (is(class_digit, c)) bits |= plain_digit;
-    return static_cast<std::uint8_t>(bits);
+// The classes of the SIMD kernels. Two are subsets of what the grammar allows: what falls between is for the scalar kernel to
+// judge.
+constexpr bool is_plain_target(char c) noexcept {
+    return is(class_target, c) && !contains("%[]", c);
 }
-
-// For a lookup of 128 bytes by the byte itself.
-struct PlainTable {
-    alignas(64) std::uint8_t of[128];
-};
-constexpr PlainTable make_plain_table() noexcept {
-    PlainTable table{};
-    for (unsigned value = 0; value < 128; ++value) table.of[value] = plain_classes_of(value);
-    return table;
+constexpr bool is_plain_authority(char c) noexcept {
+    return is(class_alpha, c) || is(class_digit, c) || c == '-' || c == '.';
 }
-inline constexpr PlainTable plain_table = make_plain_table();
+// Bytes that no line may hold, whatever its meaning, and that are no line end.
+constexpr bool is_bad(char c) noexcept {
+    return !is(class_value, c) && c != '\r' && c != '\n';
+}
+constexpr bool is_token(char c) noexcept {
+    return is(class_token, c);
+}
 
 // For lookups of 16 bytes, by the low and by the high half of a byte. The ASCII bytes are eight rows of sixteen; row r has bit r.
 // The high half gives the row's bit, the low half the set of rows in which that column belongs to the class: their AND is zero
 // outside the class.
 struct NibbleTable {
-    alignas(16) std::uint8_t of[16];
+    alignas(32) std::uint8_t of[32];  // twice, for the two lanes of a register
 };
 constexpr NibbleTable make_row_table() noexcept {
     NibbleTable table{};
-    for (unsigned row = 0; row < 8; ++row) table.of[row] = static_cast<std::uint8_t>(1u << row);
+    for (unsigned row = 0; row < 8; ++row) table.of[row] = table.of[row + 16] = static_cast<std::uint8_t>(1u << row);
     return table;
 }
-constexpr NibbleTable make_column_table(PlainClass which) noexcept {
+constexpr NibbleTable make_column_table(bool (*belongs)(char)) noexcept {
     NibbleTable table{};
     for (unsigned value = 0; value < 128; ++value)
-        if ((plain_classes_of(value) & which) != 0) table.of[value % 16] |= static_cast<std::uint8_t>(1u << value / 16);
+        if (belongs(static_cast<char>(value))) table.of[value % 16] |= static_cast<std::uint8_t>(1u << value / 16);
+    for (unsigned column = 0; column < 16; ++column) table.of[column + 16] = table.of[column];
     return table;
 }
-inline constexpr NibbleTable row_table = make_row_table();
-inline constexpr NibbleTable token_columns = make_column_table(plain_token);
-inline constexpr NibbleTable target_columns = make_column_table(plain_target);
-inline constexpr NibbleTable bad_columns = make_column_table(plain_bad);
-inline constexpr NibbleTable authority_columns = make_column_table(plain_authority);
+struct ByteVector {
+    alignas(64) std::uint8_t of[64];
+};
+constexpr ByteVector make_bytes(char value) noexcept {
+    ByteVector bytes{};
+    for (std::uint8_t& each : bytes.of) each = static_cast<std::uint8_t>(value);
+    return bytes;
+}
+
+// Vectors in memory, as operands. They are constants, and not const: a compiler that knew their values would make some of them from
+// general registers in every call, with three instructions in place of none.
+struct Vectors {
+    ByteVector cr = make_bytes('\r'), lf = make_bytes('\n'), colon = make_bytes(':'), low_half = make_bytes(15);
+    ByteVector below_digits = make_bytes('0' - 1), above_digits = make_bytes('9' + 1);
+    NibbleTable rows = make_row_table();
+    NibbleTable token = make_column_table(is_token), target = make_column_table(is_plain_target), bad = make_column_table(is_bad),
+                authority = make_column_table(is_plain_authority);
+};
+inline constinit Vectors vectors;
+
+// For an authority: which of its bytes are plain, which are digits, which are colons.
+struct AuthorityMasks {
+    std::uint64_t plain, digit, colon;
+};
+
+// The scalar kernel as what the others fall back to: out of line, as its code would only be in their way.
+[[gnu::noinline, gnu::cold]] inline Result scan_slowly(std::string_view input, Request& out, Resume& resume,
+                                                       const Limits& limits) noexcept {
+    return scalar::scan(input, out, resume, limits);
+}
+[[gnu::noinline, gnu::cold]] inline Result parse_slowly(std::string_view input, FullRequest& out, std::span<Field> fields,
+                                                        Resume& resume, const Limits& limits) noexcept {
+    return scalar::parse(input, out, fields, resume, limits);
+}
 
 }  // namespace detail
-
 }  // namespace http
 
 #if defined(CEILING_HTTP_X86)
 
-// ---- SIMD: the AVX-512 kernel -------------------------------------------------------------------------------------------------
-// VBMI's table lookup over 128 bytes answers all questions of a byte at once (Ice Lake, Zen 4 and later).
-
-#define CEILING_HTTP_KERNEL avx512
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi,bmi2,lzcnt,popcnt"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi,bmi2,lzcnt,popcnt")
-#endif
-
-namespace http::detail::avx512 {
-
-inline bool supported() noexcept {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("bmi2");
-}
-
-// The classes of up to 64 bytes, of those that `bytes` holds; 0 outside ASCII.
-[[gnu::always_inline]] inline __m512i classify(__m512i bytes) noexcept {
-    const __mmask64 ascii = _knot_mask64(_mm512_movepi8_mask(bytes));
-    return _mm512_maskz_permutex2var_epi8(ascii, _mm512_load_si512(plain_table.of), bytes, _mm512_load_si512(plain_table.of + 64));
-}
-
-// A masked load does not touch what the mask leaves out, so the tail of the input needs no care.
-[[gnu::always_inline]] inline __m512i load(const char* from, std::size_t count) noexcept {
-    return _mm512_maskz_loadu_epi8(_bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(count < 64 ? count : 64)), from);
-}
-
-[[gnu::always_inline]] inline Masks masks_at(const char* data, std::size_t size, std::size_t at) noexcept {
-    const __m512i bytes = load(data + at, size - at);
-    const __m512i classes = classify(bytes);
-    return {
-        _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\r')),       _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\n')),
-        _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(':')),        _mm512_testn_epi8_mask(classes, _mm512_set1_epi8(plain_token)),
-        _mm512_test_epi8_mask(classes, _mm512_set1_epi8(plain_bad)), _mm512_test_epi8_mask(classes, _mm512_set1_epi8(plain_letter)),
-    };
-}
-
-[[gnu::always_inline]] inline std::uint64_t not_target_at(const char* data, std::size_t size, std::size_t at) noexcept {
-    return _mm512_testn_epi8_mask(classify(load(data + at, size - at)), _mm512_set1_epi8(plain_target));
-}
-
-inline constexpr std::size_t authority_bytes_max = 64;
-
-[[gnu::always_inline]] inline AuthorityMasks authority_masks(const char* data, std::size_t begin, std::size_t end) noexcept {
-    const __m512i bytes = load(data + begin, end - begin);
-    const __m512i classes = classify(bytes);
-    return {
-        _mm512_test_epi8_mask(classes, _mm512_set1_epi8(plain_authority)),
-        _mm512_test_epi8_mask(classes, _mm512_set1_epi8(plain_digit)),
-        _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(':')),
-    };
-}
-
-}  // namespace http::detail::avx512
-
-#include "http_parse.hpp"  // the scanner, at the end of this file
-
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef CEILING_HTTP_KERNEL
-
 // ---- SIMD: the AVX2 kernel ----------------------------------------------------------------------------------------------------
+// A kernel gives the scanner at the end of this file its blocks: 64 bytes at a time, never a byte outside the input, and three
+// masks of them. What is wrong with a byte stays in vector registers and is added up there, as moving a mask to a general register
+// is the scarcest thing here (one a cycle on Zen 4 for 32 bytes; from a mask register of AVX-512, two cycles for 64).
 
 #define CEILING_HTTP_KERNEL avx2
 #if defined(__clang__)
@@ -1006,89 +951,269 @@ inline bool supported() noexcept {
     return _mm_loadu_si128(static_cast<const __m128i*>(from));
 }
 
-// 64 bytes as two halves, and how to put the halves' masks together.
-struct Block {
+template <class Table>
+[[gnu::always_inline]] inline __m256i vector(const Table& of) noexcept {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(of.of));
+}
+
+[[gnu::always_inline]] inline __m256i rows_of(__m256i bytes) noexcept {
+    return _mm256_shuffle_epi8(vector(vectors.rows), _mm256_and_si256(_mm256_srli_epi16(bytes, 4), vector(vectors.low_half)));
+}
+
+// Not zero where a byte belongs to the class. A byte outside ASCII has its top bit set and finds no column.
+[[gnu::always_inline]] inline __m256i inside(const NibbleTable& columns, __m256i rows, __m256i bytes) noexcept {
+    return _mm256_and_si256(rows, _mm256_shuffle_epi8(vector(columns), bytes));
+}
+
+[[gnu::always_inline]] inline __m256i is_zero(__m256i bytes) noexcept {
+    return _mm256_cmpeq_epi8(bytes, _mm256_setzero_si256());
+}
+
+[[gnu::always_inline]] inline __m256i equal_to(__m256i bytes, const ByteVector& value) noexcept {
+    return _mm256_cmpeq_epi8(bytes, vector(value));
+}
+
+// The bytes moved up by one, with a zero in front.
+[[gnu::always_inline]] inline __m256i moved_up(__m256i bytes) noexcept {
+    return _mm256_alignr_epi8(bytes, _mm256_permute2x128_si256(bytes, bytes, 0x08), 15);
+}
+
+// Doubt is not zero where a byte is wrong in every line: a control byte, an LF not behind a CR, or what is behind a CR and no LF.
+struct Doubt {
     __m256i low, high;
-    unsigned high_shift;  // bit of the first byte of `high`
-    unsigned drop;        // bits in front that belong to the block before
+
+    [[gnu::always_inline]] void add(const Doubt& other) noexcept {
+        low = _mm256_or_si256(low, other.low);
+        high = _mm256_or_si256(high, other.high);
+    }
+    [[gnu::always_inline]] bool any() const noexcept {
+        const __m256i both = _mm256_or_si256(low, high);
+        return _mm256_testz_si256(both, both) == 0;
+    }
 };
 
-// Never touches a byte outside the input: the last block of a long input is moved back to end with it, the halves of a short one
-// overlap, and one shorter than a half is put together in a register.
-[[gnu::always_inline]] inline Block block_at(const char* data, std::size_t size, std::size_t at) noexcept {
-    if (size >= 64) {
-        const std::size_t begin = at + 64 <= size ? at : size - 64;
-        return {load_32(data + begin), load_32(data + begin + 32), 32, static_cast<unsigned>(at - begin)};
+[[gnu::always_inline]] inline Doubt no_doubt() noexcept {
+    return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+}
+
+// 64 bytes in two halves, and for each half the bytes one place before. `Place` says which bits of a mask the halves are.
+template <class Place>
+struct Block : Place {
+    __m256i low, high, low_before, high_before;
+
+    [[gnu::always_inline]] std::uint64_t mask(__m256i low_ones, __m256i high_ones) const noexcept {
+        return this->join(static_cast<std::uint32_t>(_mm256_movemask_epi8(low_ones)),
+                          static_cast<std::uint32_t>(_mm256_movemask_epi8(high_ones)));
     }
-    if (size >= 32) return {load_32(data), load_32(data + size - 32), static_cast<unsigned>(size - 32), 0};
-    // Bytes 16 to 31 are the last sixteen moved down over those that are in the first sixteen already; behind them stand zeros.
+    [[gnu::always_inline]] std::uint64_t outside(const NibbleTable& columns) const noexcept {
+        return mask(is_zero(inside(columns, rows_of(low), low)), is_zero(inside(columns, rows_of(high), high)));
+    }
+
+    [[gnu::always_inline]] std::uint64_t lf() const noexcept { return mask(equal_to(low, vectors.lf), equal_to(high, vectors.lf)); }
+    [[gnu::always_inline]] std::uint64_t colon() const noexcept {
+        return mask(equal_to(low, vectors.colon), equal_to(high, vectors.colon));
+    }
+    [[gnu::always_inline]] std::uint64_t not_token() const noexcept { return outside(vectors.token); }
+    [[gnu::always_inline]] std::uint64_t not_target() const noexcept { return outside(vectors.target); }
+
+    [[gnu::always_inline]] static __m256i doubt_of(__m256i bytes, __m256i before) noexcept {
+        return _mm256_or_si256(_mm256_xor_si256(equal_to(bytes, vectors.lf), equal_to(before, vectors.cr)),
+                               inside(vectors.bad, rows_of(bytes), bytes));
+    }
+    [[gnu::always_inline]] Doubt doubt() const noexcept { return {doubt_of(low, low_before), doubt_of(high, high_before)}; }
+    [[gnu::always_inline]] std::uint64_t mask_of(const Doubt& doubt) const noexcept {
+        return ~mask(is_zero(doubt.low), is_zero(doubt.high));
+    }
+};
+
+// A whole block: the halves are side by side.
+struct Whole {
+    [[gnu::always_inline]] static std::uint64_t join(std::uint64_t low, std::uint64_t high) noexcept { return low | high << 32; }
+};
+
+// The first or last block of an input, moved or folded so as to be inside it.
+struct Part {
+    unsigned high_shift;  // bit of the first byte of `high`
+    unsigned drop;        // bits in front that belong to the block before
+
+    [[gnu::always_inline]] std::uint64_t join(std::uint64_t low, std::uint64_t high) const noexcept {
+        return (low | high << high_shift) >> drop;
+    }
+};
+
+[[gnu::always_inline]] inline Block<Whole> next_block(const char* from) noexcept {
+    return {{}, load_32(from), load_32(from + 32), load_32(from - 1), load_32(from + 31)};
+}
+
+// The rest of an input of at least 64 bytes, from `at` on: the last 64 bytes.
+[[gnu::always_inline]] inline Block<Part> last_block(const char* data, std::size_t size, std::size_t at) noexcept {
+    const char* from = data + size - 64;
+    return {{32, static_cast<unsigned>(at + 64 - size)}, load_32(from), load_32(from + 32), load_32(from - 1), load_32(from + 31)};
+}
+
+// The halves of an input of less than 64 bytes overlap. One that is shorter than a half is put together in a register.
+[[gnu::always_inline]] inline Block<Part> first_block(const char* data, std::size_t size) noexcept {
+    if (size > 32) [[likely]] {
+        if (size > 64) size = 64;
+        const __m256i low = load_32(data);
+        return {{static_cast<unsigned>(size - 32), 0}, low, load_32(data + size - 32), moved_up(low), load_32(data + size - 33)};
+    }
+    // Bytes 16 to 31 are the last sixteen of the input, moved down over those that are among the first sixteen already; zeros
+    // follow.
     alignas(16) static constexpr std::uint8_t move_down[32] = {0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,
                                                                11,   12,   13,   14,   15,   0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
                                                                0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
     const __m128i tail = _mm_shuffle_epi8(load_16(data + size - 16), load_16(move_down + (32 - size)));
-    return {_mm256_inserti128_si256(_mm256_castsi128_si256(load_16(data)), tail, 1), _mm256_setzero_si256(), 32, 0};
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(data)), tail, 1);
+    return {{32, 0}, low, _mm256_setzero_si256(), moved_up(low), _mm256_setzero_si256()};
 }
 
-// The top bits of the bytes of both halves as one mask.
-[[gnu::always_inline]] inline std::uint64_t join(const Block& block, __m256i low, __m256i high) noexcept {
-    const auto low_mask = static_cast<std::uint32_t>(_mm256_movemask_epi8(low));
-    const auto high_mask = static_cast<std::uint32_t>(_mm256_movemask_epi8(high));
-    return (low_mask | std::uint64_t{high_mask} << block.high_shift) >> block.drop;
-}
-
-[[gnu::always_inline]] inline std::uint64_t equal_to(const Block& block, char value) noexcept {
-    const __m256i wanted = _mm256_set1_epi8(value);
-    return join(block, _mm256_cmpeq_epi8(block.low, wanted), _mm256_cmpeq_epi8(block.high, wanted));
-}
-
-[[gnu::always_inline]] inline __m256i table(const NibbleTable& of) noexcept {
-    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(of.of)));
-}
-
-[[gnu::always_inline]] inline __m256i rows_of(__m256i bytes) noexcept {
-    return _mm256_shuffle_epi8(table(row_table), _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15)));
-}
-
-// All ones where a byte does not belong to the class. A byte outside ASCII has its top bit set and finds no column.
-[[gnu::always_inline]] inline __m256i outside(const NibbleTable& columns, __m256i rows, __m256i bytes) noexcept {
-    return _mm256_cmpeq_epi8(_mm256_and_si256(rows, _mm256_shuffle_epi8(table(columns), bytes)), _mm256_setzero_si256());
-}
-
-[[gnu::always_inline]] inline Masks masks_at(const char* data, std::size_t size, std::size_t at) noexcept {
-    const Block block = block_at(data, size, at);
-    const __m256i low_rows = rows_of(block.low), high_rows = rows_of(block.high);
-    return {
-        equal_to(block, '\r'),
-        equal_to(block, '\n'),
-        equal_to(block, ':'),
-        join(block, outside(token_columns, low_rows, block.low), outside(token_columns, high_rows, block.high)),
-        ~join(block, outside(bad_columns, low_rows, block.low), outside(bad_columns, high_rows, block.high)),
-        ~std::uint64_t{0},
-    };
-}
-
-[[gnu::always_inline]] inline std::uint64_t not_target_at(const char* data, std::size_t size, std::size_t at) noexcept {
-    const Block block = block_at(data, size, at);
-    return join(block, outside(target_columns, rows_of(block.low), block.low),
-                outside(target_columns, rows_of(block.high), block.high));
+[[gnu::always_inline]] inline Block<Part> small_block(const char* data, std::size_t size) noexcept {
+    return first_block(data, size);
 }
 
 inline constexpr std::size_t authority_bytes_max = 32;
 
-// Loads the 32 bytes that end with the authority: there are as many, unless the head is tiny.
+// Loads the 32 bytes that end with the authority; the caller sees to it that there are as many.
 [[gnu::always_inline]] inline AuthorityMasks authority_masks(const char* data, std::size_t begin, std::size_t end) noexcept {
     const __m256i bytes = load_32(data + end - 32);
+    const __m256i not_plain = is_zero(inside(vectors.authority, rows_of(bytes), bytes));
+    const __m256i digits = _mm256_and_si256(_mm256_cmpgt_epi8(bytes, vector(vectors.below_digits)),
+                                            _mm256_cmpgt_epi8(vector(vectors.above_digits), bytes));
     const auto drop = static_cast<unsigned>(32 - (end - begin));
-    const auto mask = [drop](__m256i ones) {
-        return std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(ones))} >> drop;
+    return {
+        static_cast<std::uint64_t>(~static_cast<std::uint32_t>(_mm256_movemask_epi8(not_plain))) >> drop,
+        static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(digits))) >> drop,
+        static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(equal_to(bytes, vectors.colon)))) >> drop,
     };
-    const __m256i digits =
-        _mm256_and_si256(_mm256_cmpgt_epi8(bytes, _mm256_set1_epi8('0' - 1)), _mm256_cmpgt_epi8(_mm256_set1_epi8('9' + 1), bytes));
-    return {~mask(outside(authority_columns, rows_of(bytes), bytes)), mask(digits),
-            mask(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(':')))};
 }
 
 }  // namespace http::detail::avx2
+
+#include "http_parse.hpp"  // the scanner, at the end of this file
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef CEILING_HTTP_KERNEL
+
+// ---- SIMD: the AVX-512 kernel -------------------------------------------------------------------------------------------------
+// One lookup over 128 bytes (VBMI: Ice Lake, Zen 4 and later) answers all questions of 64 bytes at once, and a masked load touches
+// nothing that its mask leaves out, so the end of an input needs no care.
+
+#define CEILING_HTTP_KERNEL avx512
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi,bmi2,lzcnt,popcnt"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi,bmi2,lzcnt,popcnt")
+#endif
+
+namespace http::detail::avx512 {
+
+inline bool supported() noexcept {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+// Bit 7 says "no token byte", so that OR-ing in the byte itself, whose bit 7 says "not ASCII", completes the answer.
+enum Answer : std::uint8_t {
+    answer_not_token = 0x80,
+    answer_bad = 0x40,
+    answer_target = 0x20,
+    answer_authority = 0x10,
+    answer_digit = 8
+};
+
+struct AnswerTable {
+    alignas(64) std::uint8_t of[128];
+};
+constexpr AnswerTable make_answer_table() noexcept {
+    AnswerTable table{};
+    for (unsigned value = 0; value < 128; ++value) {
+        const char c = static_cast<char>(value);
+        table.of[value] = static_cast<std::uint8_t>((is_token(c) ? 0 : answer_not_token) | (is_bad(c) ? answer_bad : 0) |
+                                                    (is_plain_target(c) ? answer_target : 0));
+    }
+    return table;
+}
+inline constexpr AnswerTable answer_table = make_answer_table();
+
+// Only bits 0 to 6 of a byte count, so the answers for bytes outside ASCII mean nothing.
+[[gnu::always_inline]] inline __m512i answers_for(__m512i bytes) noexcept {
+    return _mm512_permutex2var_epi8(_mm512_load_si512(answer_table.of), bytes, _mm512_load_si512(answer_table.of + 64));
+}
+
+// Doubt: the top bits of `bad` tell control bytes; `pairs` an LF not behind a CR, or what is behind a CR and no LF.
+struct Doubt {
+    __m512i bad;
+    __mmask64 pairs;
+
+    [[gnu::always_inline]] void add(const Doubt& other) noexcept {
+        bad = _mm512_or_si512(bad, other.bad);
+        pairs = _kor_mask64(pairs, other.pairs);
+    }
+    [[gnu::always_inline]] bool any() const noexcept { return _kortestz_mask64_u8(pairs, _mm512_movepi8_mask(bad)) == 0; }
+};
+
+[[gnu::always_inline]] inline Doubt no_doubt() noexcept {
+    return {_mm512_setzero_si512(), 0};
+}
+
+struct Block {
+    __m512i bytes, answers;
+    __mmask64 cr_before;  // where the byte before is a CR
+
+    [[gnu::always_inline]] static __mmask64 equal_to(__m512i bytes, const ByteVector& value) noexcept {
+        return _mm512_cmpeq_epi8_mask(bytes, _mm512_load_si512(value.of));
+    }
+    [[gnu::always_inline]] std::uint64_t lf() const noexcept { return equal_to(bytes, vectors.lf); }
+    [[gnu::always_inline]] std::uint64_t colon() const noexcept { return equal_to(bytes, vectors.colon); }
+    [[gnu::always_inline]] std::uint64_t not_token() const noexcept { return _mm512_movepi8_mask(_mm512_or_si512(bytes, answers)); }
+    [[gnu::always_inline]] std::uint64_t not_target() const noexcept {
+        return _kor_mask64(_mm512_testn_epi8_mask(answers, _mm512_set1_epi8(answer_target)), _mm512_movepi8_mask(bytes));
+    }
+    // Twice an answer has answer_bad in bit 7, where the byte itself says whether the answer means anything.
+    [[gnu::always_inline]] Doubt doubt() const noexcept {
+        return {~bytes & _mm512_add_epi8(answers, answers), _kxor_mask64(equal_to(bytes, vectors.lf), cr_before)};
+    }
+    [[gnu::always_inline]] std::uint64_t mask_of(const Doubt& doubt) const noexcept {
+        return _kor_mask64(doubt.pairs, _mm512_movepi8_mask(doubt.bad));
+    }
+};
+
+[[gnu::always_inline]] inline Block next_block(const char* from) noexcept {
+    const __m512i bytes = _mm512_loadu_si512(from);
+    return {bytes, answers_for(bytes), Block::equal_to(_mm512_loadu_si512(from - 1), vectors.cr)};
+}
+
+// The rest of an input from `at` on, which is less than 64 bytes.
+[[gnu::always_inline]] inline Block last_block(const char* data, std::size_t size, std::size_t at) noexcept {
+    const __mmask64 here = _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(size - at));
+    const __m512i bytes = _mm512_maskz_loadu_epi8(here, data + at);
+    return {bytes, answers_for(bytes), Block::equal_to(_mm512_maskz_loadu_epi8(here, data + at - 1), vectors.cr)};
+}
+
+[[gnu::always_inline]] inline Block first_block(const char* data, std::size_t size) noexcept {
+    const __mmask64 here = _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(size < 64 ? size : 64));
+    const __m512i bytes = _mm512_maskz_loadu_epi8(here, data);
+    return {bytes, answers_for(bytes), _kshiftli_mask64(Block::equal_to(bytes, vectors.cr), 1)};
+}
+
+// Few bytes are better served by the AVX2 kernel's blocks: moving a mask between mask and general registers takes longer than a
+// lookup.
+using avx2::authority_bytes_max;
+using avx2::authority_masks;
+
+[[gnu::always_inline]] inline auto small_block(const char* data, std::size_t size) noexcept {
+    return avx2::first_block(data, size);
+}
+
+}  // namespace http::detail::avx512
 
 #include "http_parse.hpp"  // the scanner, at the end of this file
 
@@ -1111,24 +1236,12 @@ inline bool supported() noexcept {
     return true;
 }
 
-// 64 bytes as four parts. Those of a short input overlap, so that none reaches beyond its end.
-struct Block {
-    __m128i part[4];
-    unsigned shift[4];
-    unsigned drop;  // bits in front that belong to the block before
-};
+[[gnu::always_inline]] inline __m128i load_16(const char* from) noexcept {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
 
-[[gnu::always_inline]] inline Block block_at(const char* data, std::size_t size, std::size_t at) noexcept {
-    const std::size_t begin = at + 64 <= size ? at : size >= 64 ? size - 64 : 0;
-    const std::size_t last = size >= 64 ? 48 : size - 16;
-    Block block{};
-    for (std::size_t i = 0; i < 4; ++i) {
-        const std::size_t offset = 16 * i < last ? 16 * i : last;
-        block.part[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + begin + offset));
-        block.shift[i] = static_cast<unsigned>(offset);
-    }
-    block.drop = static_cast<unsigned>(at - begin);
-    return block;
+[[gnu::always_inline]] inline __m128i either(__m128i a, __m128i b) noexcept {
+    return _mm_or_si128(a, b);
 }
 
 [[gnu::always_inline]] inline __m128i equal_to(__m128i bytes, char value) noexcept {
@@ -1140,68 +1253,121 @@ struct Block {
     return _mm_cmpeq_epi8(_mm_min_epu8(above, _mm_set1_epi8(static_cast<char>(last - first))), above);
 }
 
-[[gnu::always_inline]] inline __m128i either(__m128i a, __m128i b) noexcept {
-    return _mm_or_si128(a, b);
+[[gnu::always_inline]] inline __m128i alphanumeric(__m128i bytes) noexcept {
+    return either(between(either(bytes, _mm_set1_epi8(0x20)), 'a', 'z'), between(bytes, '0', '9'));
 }
 
-[[gnu::always_inline]] inline __m128i is_letter(__m128i bytes) noexcept {
-    return between(either(bytes, _mm_set1_epi8(0x20)), 'a', 'z');
+// The usual bytes of a name: letters, digits, "-", "." and "_".
+[[gnu::always_inline]] inline __m128i token(__m128i bytes) noexcept {
+    return either(alphanumeric(bytes), either(between(bytes, '-', '.'), equal_to(bytes, '_')));
 }
 
-[[gnu::always_inline]] inline __m128i is_plain_token(__m128i bytes) noexcept {
-    const __m128i marks = either(between(bytes, '-', '.'), equal_to(bytes, '_'));
-    return either(is_letter(bytes), either(between(bytes, '0', '9'), marks));
-}
-
-// '$' to ';' without '%', '=', '?' to 'Z', '_', 'a' to 'z' and '~'.
-[[gnu::always_inline]] inline __m128i is_plain_target(__m128i bytes) noexcept {
+[[gnu::always_inline]] inline __m128i target(__m128i bytes) noexcept {
     const __m128i ranges = either(between(bytes, '&', ';'), either(between(bytes, '?', 'Z'), between(bytes, 'a', 'z')));
     return either(either(ranges, equal_to(bytes, '=')), either(equal_to(bytes, '_'), equal_to(bytes, '~')));
 }
 
-[[gnu::always_inline]] inline __m128i is_plain_authority(__m128i bytes) noexcept {
-    return either(is_letter(bytes), either(between(bytes, '0', '9'), between(bytes, '-', '.')));
-}
+struct Doubt {
+    __m128i all;
+    __m128i part[4];
 
-// Control bytes other than CR and LF; HTAB is one of those that are left to the scalar kernel.
-[[gnu::always_inline]] inline __m128i is_bad(__m128i bytes) noexcept {
-    const __m128i control = either(between(bytes, 0, 0x1f), equal_to(bytes, 0x7f));
-    return _mm_andnot_si128(either(equal_to(bytes, '\r'), equal_to(bytes, '\n')), control);
-}
-
-[[gnu::always_inline]] inline std::uint64_t mask_of(__m128i ones) noexcept {
-    return static_cast<std::uint64_t>(static_cast<unsigned>(_mm_movemask_epi8(ones)));
-}
-
-[[gnu::always_inline]] inline Masks masks_at(const char* data, std::size_t size, std::size_t at) noexcept {
-    const Block block = block_at(data, size, at);
-    std::uint64_t cr = 0, lf = 0, colon = 0, token = 0, bad = 0;
-    for (std::size_t i = 0; i < 4; ++i) {
-        const __m128i bytes = block.part[i];
-        cr |= mask_of(equal_to(bytes, '\r')) << block.shift[i];
-        lf |= mask_of(equal_to(bytes, '\n')) << block.shift[i];
-        colon |= mask_of(equal_to(bytes, ':')) << block.shift[i];
-        token |= mask_of(is_plain_token(bytes)) << block.shift[i];
-        bad |= mask_of(is_bad(bytes)) << block.shift[i];
+    [[gnu::always_inline]] void add(const Doubt& other) noexcept {
+        for (int i = 0; i < 4; ++i) all = either(all, other.part[i]);
     }
-    return {cr >> block.drop, lf >> block.drop, colon >> block.drop, ~(token >> block.drop), bad >> block.drop, ~std::uint64_t{0}};
+    [[gnu::always_inline]] bool any() const noexcept {
+        return _mm_movemask_epi8(_mm_cmpeq_epi8(all, _mm_setzero_si128())) != 0xffff;
+    }
+};
+
+[[gnu::always_inline]] inline Doubt no_doubt() noexcept {
+    return {_mm_setzero_si128(), {}};
 }
 
-[[gnu::always_inline]] inline std::uint64_t not_target_at(const char* data, std::size_t size, std::size_t at) noexcept {
-    const Block block = block_at(data, size, at);
-    std::uint64_t target = 0;
-    for (std::size_t i = 0; i < 4; ++i) target |= mask_of(is_plain_target(block.part[i])) << block.shift[i];
-    return ~(target >> block.drop);
+// 64 bytes in four parts, and for each part the bytes one place before.
+struct Block {
+    __m128i part[4], before[4];
+    unsigned shift[4];
+    unsigned drop;  // bits in front that belong to the block before
+
+    template <class Question>
+    [[gnu::always_inline]] std::uint64_t join(Question question) const noexcept {
+        std::uint64_t mask = 0;
+        for (int i = 0; i < 4; ++i)
+            mask |= std::uint64_t{static_cast<unsigned>(_mm_movemask_epi8(question(part[i], before[i])))} << shift[i];
+        return mask >> drop;
+    }
+
+    [[gnu::always_inline]] std::uint64_t lf() const noexcept {
+        return join([](__m128i bytes, __m128i) { return equal_to(bytes, '\n'); });
+    }
+    [[gnu::always_inline]] std::uint64_t colon() const noexcept {
+        return join([](__m128i bytes, __m128i) { return equal_to(bytes, ':'); });
+    }
+    [[gnu::always_inline]] std::uint64_t not_token() const noexcept {
+        return ~join([](__m128i bytes, __m128i) { return token(bytes); });
+    }
+    [[gnu::always_inline]] std::uint64_t not_target() const noexcept {
+        return ~join([](__m128i bytes, __m128i) { return target(bytes); });
+    }
+
+    // HTAB is one of the control bytes that are left to the scalar kernel.
+    [[gnu::always_inline]] static __m128i doubt_of(__m128i bytes, __m128i bytes_before) noexcept {
+        const __m128i lf = equal_to(bytes, '\n');
+        const __m128i control = either(between(bytes, 0, 0x1f), equal_to(bytes, 0x7f));
+        return either(_mm_xor_si128(lf, equal_to(bytes_before, '\r')),
+                      _mm_andnot_si128(either(lf, equal_to(bytes, '\r')), control));
+    }
+    [[gnu::always_inline]] Doubt doubt() const noexcept {
+        Doubt doubt = no_doubt();
+        for (int i = 0; i < 4; ++i) doubt.part[i] = doubt_of(part[i], before[i]);
+        return doubt;
+    }
+    [[gnu::always_inline]] std::uint64_t mask_of(const Doubt&) const noexcept { return join(doubt_of); }
+};
+
+// The parts of a short input overlap, so that none reaches beyond its end.
+[[gnu::always_inline]] inline Block first_block(const char* data, std::size_t size) noexcept {
+    const std::size_t last = size >= 64 ? 48 : size - 16;
+    Block block{};
+    for (std::size_t i = 0; i < 4; ++i) {
+        const std::size_t offset = 16 * i < last ? 16 * i : last;
+        block.part[i] = load_16(data + offset);
+        block.before[i] = offset == 0 ? _mm_slli_si128(block.part[i], 1) : load_16(data + offset - 1);
+        block.shift[i] = static_cast<unsigned>(offset);
+    }
+    return block;
+}
+
+[[gnu::always_inline]] inline Block next_block(const char* from) noexcept {
+    Block block{};
+    for (unsigned i = 0; i < 4; ++i) {
+        block.part[i] = load_16(from + 16 * i);
+        block.before[i] = load_16(from + 16 * i - 1);
+        block.shift[i] = 16 * i;
+    }
+    return block;
+}
+
+// The rest of an input of at least 64 bytes, from `at` on: the last 64 bytes.
+[[gnu::always_inline]] inline Block last_block(const char* data, std::size_t size, std::size_t at) noexcept {
+    Block block = next_block(data + size - 64);
+    block.drop = static_cast<unsigned>(at + 64 - size);
+    return block;
+}
+
+[[gnu::always_inline]] inline Block small_block(const char* data, std::size_t size) noexcept {
+    return first_block(data, size);
 }
 
 inline constexpr std::size_t authority_bytes_max = 16;
 
-// Loads the 16 bytes that end with the authority: the request line alone is as long.
+// Loads the 16 bytes that end with the authority; the caller sees to it that there are as many.
 [[gnu::always_inline]] inline AuthorityMasks authority_masks(const char* data, std::size_t begin, std::size_t end) noexcept {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + end - 16));
+    const __m128i bytes = load_16(data + end - 16);
     const auto drop = static_cast<unsigned>(16 - (end - begin));
-    return {mask_of(is_plain_authority(bytes)) >> drop, mask_of(between(bytes, '0', '9')) >> drop,
-            mask_of(equal_to(bytes, ':')) >> drop};
+    const auto mask = [drop](__m128i ones) { return std::uint64_t{static_cast<unsigned>(_mm_movemask_epi8(ones))} >> drop; };
+    return {mask(either(alphanumeric(bytes), between(bytes, '-', '.'))), mask(between(bytes, '0', '9')),
+            mask(equal_to(bytes, ':'))};
 }
 
 }  // namespace http::detail::sse2
@@ -1521,249 +1687,383 @@ constexpr Result Body::discard(std::string_view input) noexcept {
 #elif defined(CEILING_HTTP_KERNEL)
 
 // ---- The SIMD scanner ---------------------------------------------------------------------------------------------------------
-// Compiled once per kernel, in the kernel's target region and with its masks. Two passes:
+// Compiled once per kernel, in the kernel's target region and with its blocks. Two passes:
 //
 //   1. Over all blocks, up to the empty line: is every byte where it may be? This is arithmetic on masks; nothing is looked up.
-//   2. Over the marks that pass 1 left: where are the fields that were asked for? A scan has one mark for each line whose name may
-//   be of
-//      interest, a parse one for each name's colon.
+//   2. Over the marks that pass 1 left: where are the fields that were asked for?
 //
-// Masks of a request, first byte on the left ("\\" stands for CR and "n" for LF):
+// The masks of a request ("r" stands for CR, "n" for LF; the first byte, the lowest bit, is on the left):
 //
-//      input        GET / HTTP/1.1\nHost: localhost\nDNT: 1\n\n
-//      cr           ..............1...............1......1.1.
-//      lf           ...............1...............1......1.1
-//      starts       ................1...............1......1.    lf << 1
-//      empty line   .......................................1.    starts & cr
-//      ~colon       11111111111111111111.11111111111.1111.1111   (schematic)
-//      names        ................1111............111......    what starts + ~colon flips, up to each line's first colon
+//     input       GET / HTTP/1.1rnHost: a:80rnDNT: 1rnrn
+//     lf          ...............1...........1.......1.1
+//     empty line  .....................................1    an LF two places behind another
+//     starts      ................1...........1.......1.    behind each LF
+//     not_token   ...11...1.....11....11.1..11...11.1111
+//     names       ................1111........111.......    the ones of ~not_token that adding `starts` to it has turned to zeros
+//     ends        ....................1..........1....1.    the first byte behind a name, which must be a colon, and not at a start
 //
-// The addition is the trick: a start bit carries through the ones of ~colon up to the first colon and stops there. If a line has no
-// colon, it carries through its CR and LF, which are no token bytes, and the line is found out.
+// The addition is the trick: a start carries through the token bytes of its line and stops at the first other byte, in every line
+// at once.
 
 namespace http::detail::CEILING_HTTP_KERNEL {
 
-// The marks of pass 1.
-struct Marks {
-    std::uint64_t line_ends[blocks_max];  // CR
-    std::uint64_t fields[blocks_max];     // colons behind names (parse), or first letters of lines (scan)
-    std::size_t blocks;
+// The marks of pass 1, a bit a byte: `lf`, and `fields`, which are the ends of names for a parse and the starts of lines for a
+// scan. Those of the first block, which is all of it for a small head.
+struct OneBlock {
+    std::uint64_t lf, fields;
+    std::uint64_t not_token, not_target;
+    static constexpr std::size_t blocks = 1;
+    static constexpr bool is_one = true;
+
+    [[gnu::always_inline]] std::uint64_t lf_in(std::size_t) const noexcept { return lf; }
+    [[gnu::always_inline]] std::uint64_t fields_in(std::size_t) const noexcept { return fields; }
 };
 
-// Pass 1. The position of the empty line's CR, or 0 where the head is not complete or not beyond doubt.
-template <bool full>
-[[gnu::always_inline]] inline std::size_t mark(const char* data, std::size_t size, Marks& marks) noexcept {
-    std::uint64_t doubt = 0;
-    std::uint64_t cr_before = 0, lf_before = 0, carry = 0;  // of the block before
-    for (std::size_t block = 0, at = 0; at < size; ++block, at += block_bytes) {
-        const Masks is = masks_at(data, size, at);
-        const std::uint64_t starts = is.lf << 1 | lf_before;
-        const std::uint64_t empty_line = starts & is.cr;
-        const std::uint64_t names = starts & ~is.cr;
+// Those of any head.
+struct ManyBlocks {
+    std::uint64_t not_token, not_target;  // of the first
+    std::size_t blocks;
+    static constexpr bool is_one = false;
+    std::uint64_t lf[blocks_max + 8];  // the 8 keep lf[i] and fields[i] from being a multiple of 4 KiB apart
+    std::uint64_t fields[blocks_max];
 
-        const std::uint64_t sum = names + ~is.colon;
-        const std::uint64_t total = sum + carry;
-        carry = static_cast<std::uint64_t>(sum < names) | static_cast<std::uint64_t>(total < sum);
-        const std::uint64_t flipped = total ^ ~is.colon;
+    [[gnu::always_inline]] std::uint64_t lf_in(std::size_t block) const noexcept { return lf[block]; }
+    [[gnu::always_inline]] std::uint64_t fields_in(std::size_t block) const noexcept { return fields[block]; }
+};
 
-        const std::uint64_t doubt_here = is.bad | ((is.cr << 1 | cr_before) ^ is.lf)  // CR and LF only in pairs
-                                         | (flipped & ~is.colon & is.not_token)       // names of token bytes
-                                         | (names & is.colon);                        // and not empty
-        const std::uint64_t fields = full ? flipped & is.colon : names & is.letter;
-        marks.line_ends[block] = is.cr;
-        marks.fields[block] = fields;
-        if (empty_line != 0) [[unlikely]] {
-            const std::uint64_t inside = empty_line ^ (empty_line - 1);  // up to the CR of the empty line
-            const std::size_t end = at + count_trailing_zeros(empty_line);
-            marks.fields[block] = fields & inside;
-            marks.blocks = block + 1;
-            if ((doubt | (doubt_here & inside)) != 0 || end + 1 >= size || data[end + 1] != '\n') return 0;
-            return end;
-        }
-        doubt |= doubt_here;
-        cr_before = is.cr >> 63;
-        lf_before = is.lf >> 63;
+// What pass 1 knows between two blocks.
+struct Progress {
+    Doubt doubt;
+    std::uint64_t doubt_about_names;  // of the block before: its last bit may be that of the empty line, which is none
+    std::uint64_t lf, carry;          // of the block before
+};
+
+inline constexpr std::size_t goes_on = ~std::size_t{0};
+
+// Where lines start and names end in a block, and which of these ends are in doubt.
+struct Names {
+    std::uint64_t starts, ends, doubt;
+};
+
+template <bool full, class Block>
+[[gnu::always_inline]] inline Names names_in(const Block& block, std::uint64_t lf, std::uint64_t not_token, std::uint64_t lf_before,
+                                             std::uint64_t& carry) noexcept {
+    const std::uint64_t starts = lf << 1 | lf_before >> 63;
+    const std::uint64_t sum = starts + ~not_token;
+    const std::uint64_t total = sum + carry;
+    carry = static_cast<std::uint64_t>(sum < starts) | static_cast<std::uint64_t>(total < sum);
+    const std::uint64_t ends = total & not_token;
+    // An empty name, or one without a colon. A parse visits every end and looks at its byte; a scan does not.
+    return {starts, ends, full ? ends & starts : ends & (starts | ~block.colon())};
+}
+
+// Takes the block at `at`, one of several. Where the empty line's LF stands if the head ends here, 0 if it is not beyond doubt,
+// else goes_on.
+template <bool full, class Block>
+[[gnu::always_inline]] inline std::size_t mark_block(const Block& block, std::size_t at, Progress& before,
+                                                     ManyBlocks& marks) noexcept {
+    const std::uint64_t lf = block.lf(), not_token = block.not_token();
+    const std::uint64_t empty_line = lf & (lf << 2 | before.lf >> 62);
+    const Names names = names_in<full>(block, lf, not_token, before.lf, before.carry);
+    marks.lf[at / block_bytes] = lf;
+    marks.fields[at / block_bytes] = full ? names.ends : names.starts;
+    if (at == 0) {
+        marks.not_token = not_token;
+        marks.not_target = block.not_target();
     }
-    return 0;
+    if (empty_line == 0) {
+        if (before.doubt_about_names != 0) return 0;
+        before.doubt.add(block.doubt());
+        before.doubt_about_names = names.doubt;
+        before.lf = lf;
+        return goes_on;
+    }
+    const std::uint64_t up_to = empty_line ^ (empty_line - 1);  // the empty line's LF; its CR is no field
+    const std::uint64_t doubt =
+        (block.mask_of(block.doubt()) & up_to) | (names.doubt & up_to >> 2) | (before.doubt_about_names & ~(empty_line << 63));
+    if (doubt != 0 || before.doubt.any()) return 0;
+    const std::size_t end = at + lowest_bit(empty_line);
+    marks.fields[at / block_bytes] &= up_to >> 2;
+    marks.fields[(end - 1) / block_bytes] &= ~(std::uint64_t{1} << (end - 1) % block_bytes);  // marked before its LF was seen
+    marks.blocks = at / block_bytes + 1;
+    return end;
 }
 
-// The first line end at or behind `at`.
-[[gnu::always_inline]] inline std::size_t line_end(const Marks& marks, std::size_t at) noexcept {
-    std::size_t block = at / block_bytes;
-    std::uint64_t ends = marks.line_ends[block] >> at % block_bytes;
-    if (ends != 0) return at + count_trailing_zeros(ends);
-    do ends = marks.line_ends[++block];
-    while (ends == 0);
-    return block * block_bytes + count_trailing_zeros(ends);
+// The first LF at or behind `at`: there is one.
+template <class Marks>
+[[gnu::always_inline]] inline std::size_t next_lf(const Marks& marks, std::size_t at) noexcept {
+    std::size_t index = at / block_bytes;
+    std::uint64_t lf = marks.lf_in(index) >> at % block_bytes;
+    if (Marks::is_one || lf != 0) return at + lowest_bit(lf);
+    do lf = marks.lf_in(++index);
+    while (lf == 0);
+    return index * block_bytes + lowest_bit(lf);
 }
 
-// The request line, whose CR stands at `end`. False where it is not beyond doubt.
-[[gnu::always_inline]] inline bool read_request_line(const char* data, std::size_t size, std::size_t end, Resume& head) noexcept {
-    constexpr std::size_t version_bytes = 9;  // SP "HTTP/1.1"
-    std::uint64_t other = not_target_at(data, size, 0);
-    const std::size_t method_end = count_trailing_zeros(other);
-    if (method_end >= 8 || end < method_end + 2 + version_bytes) return false;
-    const std::uint64_t word = load_8(data) & (~std::uint64_t{0} >> (56 - 8 * method_end));
-    const std::size_t slot = method_table.slot(word);
-    if (method_table.word_in[slot] != word) return false;
-    head.method = static_cast<Method>(method_table.index_in[slot]);
+// What pass 2 finds. What rare fields say stands apart, as it goes through memory.
+struct Findings {
+    Method method;
+    std::uint8_t version_minor;
+    std::size_t target_begin, target_end;
+    std::string_view host;
+    unsigned seen = 0;  // set of Seen, and seen_rare
+};
 
-    const std::size_t target_end = end - version_bytes;
-    const unsigned minor = static_cast<unsigned>(static_cast<unsigned char>(data[end - 1])) - '0';
+// Begun with the first rare field: a head that has none should not pay for it.
+inline constexpr unsigned seen_rare = 1u << 31;
+union Rare {
+    Resume head;
+    Rare() noexcept {}
+
+    [[gnu::always_inline]] Resume& begun(Findings& found) noexcept {
+        if ((found.seen & seen_rare) == 0) head = Resume{};
+        found.seen |= seen_rare;
+        return head;
+    }
+};
+
+// A target that is not all plain, or not of the origin form. `authority` is set where the target has one.
+[[gnu::noinline]] inline bool is_other_target(Method method, std::string_view target, std::string_view& authority) noexcept {
+    return skip(class_target, target, 0) == target.size() && target_is_valid(method, target, authority);
+}
+
+// The request line, whose LF stands at `lf`. False where it is not beyond doubt.
+template <class Marks>
+[[gnu::always_inline]] inline bool read_request_line(const char* data, std::size_t size, const Marks& marks, std::size_t lf,
+                                                     Findings& found) noexcept {
+    constexpr std::size_t version_bytes = 10;  // SP "HTTP/1.1" CR
+    const std::size_t method_end = lowest_bit(marks.not_token);
+    const std::size_t target_begin = method_end + 1, target_end = lf - version_bytes;
+    if (method_end >= 8 || lf < target_begin + 1 + version_bytes) return false;
+
+    const unsigned minor = static_cast<unsigned>(static_cast<unsigned char>(data[lf - 2])) - '0';
     if (load_8(data + target_end) != word_of(" HTTP/1.") || minor > 9) return false;
-    head.version_minor = minor == 0 ? 0 : 1;
-    head.target = {static_cast<std::uint32_t>(method_end + 1), static_cast<std::uint32_t>(target_end)};
-
-    // The next byte that no plain target holds should be the SP in front of the version.
-    other &= other - 1;
-    std::size_t at = 0;
-    while (other == 0 && at + block_bytes < target_end) other = not_target_at(data, size, at += block_bytes);
-    const bool plain = at + count_trailing_zeros(other) >= target_end;
-    if (plain && data[method_end + 1] == '/' && head.method != Method::connect) return true;
-
-    const std::string_view bytes(data, size);
-    if (skip(class_target, bytes, head.target.begin) != target_end) return false;
-    std::string_view authority;
-    if (!target_is_valid(head.method, view_of(bytes, head.target, true), authority)) return false;
-    if (authority.data() != nullptr) {
-        const auto begin = static_cast<std::uint32_t>(authority.data() - data);
-        head.host = {begin, begin + static_cast<std::uint32_t>(authority.size())};
-        head.seen |= seen_absolute;
-    }
-    return true;
-}
-
-// Whether the field at `name` is that of `wanted`, which is in small letters and ends in its colon. The first four letters are
-// known to be equal. Four bytes at a time: behind n equal letters there are at least a colon and two line ends, so n + 4 is inside
-// the head.
-[[gnu::always_inline]] inline bool is_name(const char* name, std::string_view wanted) noexcept {
-    const auto letters = static_cast<std::uint32_t>(lower_case_bits);
-    for (std::size_t i = 4; i + 4 < wanted.size(); i += 4)
-        if ((load_4(name + i) | letters) != load_4(wanted.data() + i)) return false;
-    const std::size_t last = wanted.size() - 4;
-    return (load_4(name + last) | letters) == load_4(wanted.data() + last);
-}
-
-[[gnu::always_inline]] inline bool is_authority(const char* data, Resume::Range range) noexcept {
-    const std::size_t length = range.end - range.begin;
-    if (length <= authority_bytes_max && range.end >= authority_bytes_max) {
-        const AuthorityMasks is = authority_masks(data, range.begin, range.end);
-        const std::uint64_t other = ~is.plain & bits_below(length);
-        if (other == 0) return true;
-        const std::size_t at = count_trailing_zeros(other);
-        const std::uint64_t not_digits = (~is.digit & bits_below(length)) >> at;
-        if ((is.colon >> at & 1) != 0 && not_digits == 1) return true;  // one colon and digits behind it
-    }
-    return authority_of({data + range.begin, length}).valid;
-}
-
-// Connection lines are nearly always one of two.
-[[gnu::always_inline]] inline void read_connection_line(std::string_view value, Resume& head) noexcept {
-    const auto letters = static_cast<std::uint32_t>(lower_case_bits);
-    if (value.size() == 10 && (load_8(value.data()) | lower_case_bits) == word_of("keep-ali") &&
-        (load_4(value.data() + 6) | letters) == word_of("live")) {
-        head.seen |= seen_keep_alive;
+    if (load_4(data) == word_of("GET ")) {
+        found.method = Method::get;
     } else {
-        read_connection(value, head);
+        const std::uint64_t word = load_8(data) & (~std::uint64_t{0} >> (56 - 8 * method_end));
+        const std::size_t slot = method_table.slot(word);
+        if (method_table.word_in[slot] != word) return false;
+        found.method = static_cast<Method>(method_table.index_in[slot]);
     }
-}
+    found.version_minor = minor == 0 ? 0 : 1;
+    found.target_begin = target_begin;
+    found.target_end = target_end;
 
-// Acts on the field line that begins at `at`, if its name is known. False where the line is not beyond doubt.
-[[gnu::always_inline]] inline bool read_line(const char* data, const Marks& marks, std::size_t at, Resume& head) noexcept {
-    const std::uint32_t word = load_4(data + at) | static_cast<std::uint32_t>(lower_case_bits);
-    const std::size_t slot = name_table.slot(word);
-    if (name_table.word_in[slot] != word) [[likely]]
-        return true;
-
-    constexpr std::string_view wanted[] = {
-        "host:", "connection:", "content-length:", "transfer-encoding:", "expect:", "if-none-match:", "if-modified-since:"};
-    const std::string_view name = wanted[name_table.index_in[slot]];
-    if (!is_name(data + at, name)) return true;
-    Resume::Range range{static_cast<std::uint32_t>(at + name.size()),
-                        static_cast<std::uint32_t>(line_end(marks, at + name.size()))};
-    while (is_blank(data[range.begin])) ++range.begin;  // ends at the CR
-    while (range.end > range.begin && is_blank(data[range.end - 1])) --range.end;
-    const std::string_view value(data + range.begin, range.end - range.begin);
-
-    switch (name_table.index_in[slot]) {
-    case name_host:
-        if ((head.seen & seen_host) != 0 || !is_authority(data, range)) return false;
-        head.seen |= seen_host;
-        if ((head.seen & seen_absolute) == 0) head.host = range;
-        return true;
-    case name_connection: read_connection_line(value, head); return true;
-    default: return read_field(name.substr(0, name.size() - 1), value, range, head) == Status::complete;
+    // The first byte behind the method that no plain target holds should be the SP in front of the version.
+    std::uint64_t other = marks.not_target >> method_end >> 1 << 1 << method_end;
+    std::size_t at = 0;
+    while (other == 0 && at + block_bytes < target_end) {
+        at += block_bytes;
+        other = at + block_bytes <= size ? next_block(data + at).not_target() : last_block(data, size, at).not_target();
     }
-}
-
-// Pass 2 of a scan: the lines whose first letter is one of interest.
-[[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t, Resume& head, Request&,
-                                               std::span<Field>) noexcept {
-    for (std::size_t block = 0; block < marks.blocks; ++block)
-        for (std::uint64_t starts = marks.fields[block]; starts != 0; starts &= starts - 1)
-            if (!read_line(data, marks, block * block_bytes + count_trailing_zeros(starts), head)) return false;
+    if (at + lowest_bit(other) >= target_end && data[target_begin] == '/' && found.method != Method::connect) [[likely]]
+        return true;
+    std::string_view authority;
+    if (!is_other_target(found.method, {data + target_begin, target_end - target_begin}, authority)) return false;
+    if (authority.data() != nullptr) {
+        found.host = authority;
+        found.seen |= seen_absolute;
+    }
     return true;
 }
 
-// Pass 2 of a parse: each colon is behind the name that began with the line, and before the next line end.
-[[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t begin, Resume& head,
+// The value between a colon and an LF, without the CR and without blanks around it.
+[[gnu::always_inline]] inline std::string_view value_between(const char* data, std::size_t colon, std::size_t lf) noexcept {
+    std::size_t begin = colon + 1, end = lf - 1;
+    begin += data[begin] == ' ' ? 1 : 0;
+    // Of the bytes that a valid line holds, only blanks and the CR are not above SP.
+    if (static_cast<unsigned char>(data[begin]) <= ' ' || static_cast<unsigned char>(data[end - 1]) <= ' ') [[unlikely]] {
+        while (is_blank(data[begin])) ++begin;  // ends at the CR
+        while (end > begin && is_blank(data[end - 1])) --end;
+    }
+    return {data + begin, end - begin};
+}
+
+// Whether the field at `name` is the one of `wanted`, of which the first four letters are known to be equal. Four bytes at a time:
+// behind n equal letters there are at least a colon and two line ends, so n + 4 is inside the head.
+[[gnu::always_inline]] inline bool is_name(const char* name, std::string_view wanted) noexcept {
+    for (std::size_t i = 4; i + 4 < wanted.size(); i += 4)
+        if ((load_4(name + i) | lower_case_4) != load_4(wanted.data() + i)) return false;
+    const std::size_t last = wanted.size() - 4;
+    return (load_4(name + last) | lower_case_4) == load_4(wanted.data() + last);
+}
+
+[[gnu::always_inline]] inline bool is_authority(const char* data, std::string_view value) noexcept {
+    const auto begin = static_cast<std::size_t>(value.data() - data);
+    if (value.size() <= authority_bytes_max && begin + value.size() >= authority_bytes_max) [[likely]] {
+        const AuthorityMasks is = authority_masks(data, begin, begin + value.size());
+        const std::uint64_t other = ~is.plain & bits_below(value.size());
+        if (other == 0) return true;
+        const std::uint64_t not_digits = ~is.digit & bits_below(value.size()) & -(other & -other);
+        if (not_digits == (other & is.colon) && (not_digits & (not_digits - 1)) == 0) return true;  // a colon, and digits behind it
+    }
+    return authority_of(value).valid;
+}
+
+// A line whose name begins as a known one does, and is not Host or Connection.
+[[gnu::noinline]] inline bool read_rare_line(const char* data, std::string_view name, std::size_t begin, std::size_t lf,
+                                             Resume& rare) noexcept {
+    const std::string_view value = value_between(data, begin + name.size() - 1, lf);
+    const auto from = static_cast<std::uint32_t>(value.data() - data);
+    const Resume::Range range{from, from + static_cast<std::uint32_t>(value.size())};
+    return read_field(name.substr(0, name.size() - 1), value, range, rare) == Status::complete;
+}
+
+// Acts on the line that begins at `begin`, if its name is known. False where it is not beyond doubt.
+template <class Marks>
+[[gnu::always_inline]] inline bool read_line(const char* data, const Marks& marks, std::size_t begin, Findings& found,
+                                             Rare& rare) noexcept {
+    const std::uint32_t word = load_4(data + begin) | lower_case_4;
+    const std::size_t slot = name_table.slot(word);
+    if (name_table.word_in[slot] != word) return true;
+
+    if (word == host_word) {
+        const std::size_t colon = begin + known_names[0].size() - 1;
+        if (data[colon] != ':') return true;
+        const std::string_view value = value_between(data, colon, next_lf(marks, colon));
+        if ((found.seen & seen_host) != 0 || !is_authority(data, value)) return false;
+        if ((found.seen & seen_absolute) == 0) found.host = value;
+        found.seen |= seen_host;
+        return true;
+    }
+    if (word == connection_word) {
+        if (!is_name(data + begin, known_names[1])) return true;
+        const std::size_t colon = begin + known_names[1].size() - 1;
+        const std::string_view value = value_between(data, colon, next_lf(marks, colon));
+        if (value.size() == 10 && (load_8(value.data()) | lower_case_8) == word_of("keep-ali") &&
+            (load_4(value.data() + 6) | lower_case_4) == word_of("live")) [[likely]]
+            found.seen |= seen_keep_alive;
+        else
+            read_connection(value, rare.begun(found));
+        return true;
+    }
+    const std::string_view name = known_names[name_table.index_in[slot]];
+    if (!is_name(data + begin, name)) return true;
+    return read_rare_line(data, name, begin, next_lf(marks, begin), rare.begun(found));
+}
+
+// Pass 2 of a scan: looks at the first letters of each line.
+template <class Marks>
+[[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t, Findings& found, Rare& rare,
+                                               Request&, std::span<Field>) noexcept {
+    for (std::size_t index = 0; index < marks.blocks; ++index)
+        for (std::uint64_t starts = marks.fields_in(index); starts != 0; starts &= starts - 1)
+            if (!read_line(data, marks, index * block_bytes + lowest_bit(starts), found, rare)) return false;
+    return true;
+}
+
+// Pass 2 of a parse: each mark ends the name that began with its line.
+template <class Marks>
+[[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t begin, Findings& found, Rare& rare,
                                                FullRequest& out, std::span<Field> fields) noexcept {
     std::size_t count = 0;
-    for (std::size_t block = 0; block < marks.blocks; ++block)
-        for (std::uint64_t colons = marks.fields[block]; colons != 0; colons &= colons - 1) {
-            if (count == fields.size()) return false;
-            const std::size_t colon = block * block_bytes + count_trailing_zeros(colons);
-            const std::size_t end = line_end(marks, colon);
-            std::size_t value_begin = colon + 1, value_end = end;
-            while (is_blank(data[value_begin])) ++value_begin;
-            while (value_end > value_begin && is_blank(data[value_end - 1])) --value_end;
-            fields[count] = {{data + begin, colon - begin}, {data + value_begin, value_end - value_begin}};
+    for (std::size_t index = 0; index < marks.blocks; ++index)
+        for (std::uint64_t ends = marks.fields_in(index); ends != 0; ends &= ends - 1) {
+            const std::size_t colon = index * block_bytes + lowest_bit(ends);
+            if (data[colon] != ':' || count == fields.size()) return false;
+            const std::size_t lf = next_lf(marks, colon);
+            fields[count] = {{data + begin, colon - begin}, value_between(data, colon, lf)};
             ++count;
-            if (!read_line(data, marks, begin, head)) return false;
-            begin = end + 2;
+            if (!read_line(data, marks, begin, found, rare)) return false;
+            begin = lf + 1;
         }
-    out.method_name = {data, head.target.begin - std::size_t{1}};
+    out.method_name = {data, found.target_begin - 1};
     out.fields = fields.first(count);
     return true;
 }
 
-// The length of the head, or 0 where it is not complete or not beyond doubt.
+// Adds what rare fields say, and judges the whole.
+[[gnu::noinline]] inline bool judge_rare(std::string_view bytes, const Findings& found, Resume& rare, Request& out) noexcept {
+    rare.seen = static_cast<std::uint16_t>(rare.seen | found.seen);
+    rare.version_minor = found.version_minor;
+    if (judge_head(rare) != Status::complete) return false;
+    out.if_none_match = view_of(bytes, rare.if_none_match, (rare.seen & seen_if_none_match) != 0);
+    out.if_modified_since = view_of(bytes, rare.if_modified_since, (rare.seen & seen_if_modified_since) != 0);
+    out.content_length = rare.content_length;
+    static_cast<RequestFlags&>(out) = flags_of(rare.seen, found.method, found.version_minor);
+    return true;
+}
+
+// Fills `out`. False where the whole is not beyond doubt.
+[[gnu::always_inline]] inline bool judge(std::string_view bytes, const Findings& found, Rare& rare, Request& out) noexcept {
+    out.target = {bytes.data() + found.target_begin, found.target_end - found.target_begin};
+    out.host = found.host;
+    if ((found.seen & seen_rare) != 0) return judge_rare(bytes, Findings(found), rare.head, out);
+    if ((found.seen & seen_host) == 0 && found.version_minor != 0) return false;
+    out.if_none_match = {};
+    out.if_modified_since = {};
+    out.content_length = 0;
+    const std::uint64_t flags =
+        flags_table.of[found.version_minor][found.seen / seen_close % 4] | static_cast<std::uint64_t>(found.method);
+    static_cast<RequestFlags&>(out) = std::bit_cast<RequestFlags>(flags);
+    return true;
+}
+
+// Pass 2, over marks that pass 1 found beyond doubt. False where their meaning is not.
+template <class Marks, class Out>
+[[gnu::always_inline]] inline bool read_head(const char* data, std::size_t size, const Marks& marks, Out& out,
+                                             std::span<Field> fields) noexcept {
+    Findings found;
+    Rare rare;
+    const std::size_t lf = next_lf(marks, 0);
+    return read_request_line(data, size, marks, lf, found) && read_fields(data, marks, lf + 1, found, rare, out, fields) &&
+           judge({data, size}, found, rare, out);
+}
+
+// A head that does not end in its first block. As head_bytes().
 template <class Out>
-[[gnu::always_inline]] inline std::size_t whole_head(const char* data, std::size_t size, Out& out,
+[[gnu::noinline]] inline std::size_t longer_head_bytes(const char* data, std::size_t size, Out& out,
+                                                       std::span<Field> fields) noexcept {
+    constexpr bool full = std::is_same_v<Out, FullRequest>;
+    if (size > blocks_max * block_bytes) size = blocks_max * block_bytes;
+    ManyBlocks marks;
+    Progress progress{no_doubt(), 0, 0, 0};
+    std::size_t end = mark_block<full>(first_block(data, size), 0, progress, marks);
+    std::size_t at = block_bytes;
+    for (; end == goes_on && at + block_bytes <= size; at += block_bytes)
+        end = mark_block<full>(next_block(data + at), at, progress, marks);
+    if (end == goes_on && at < size) end = mark_block<full>(last_block(data, size, at), at, progress, marks);
+    if (end == 0 || end == goes_on) return 0;
+    return read_head(data, size, marks, out, fields) ? end + 1 : 0;
+}
+
+// The length of the head, or 0 where it is not complete or not beyond doubt. A head of one block is kept in registers.
+template <class Out>
+[[gnu::always_inline]] inline std::size_t head_bytes(const char* data, std::size_t size, Out& out,
                                                      std::span<Field> fields) noexcept {
-    Marks marks;
-    const std::size_t empty_line = mark<std::is_same_v<Out, FullRequest>>(data, size, marks);
-    if (empty_line == 0) return 0;
-    Resume head{};
-    const std::size_t line = line_end(marks, 0);
-    if (!read_request_line(data, size, line, head)) return 0;
-    if (!read_fields(data, marks, line + 2, head, out, fields)) return 0;
-    if (judge_head(head) != Status::complete) return 0;
-    fill_request({data, size}, head, out);
-    return empty_line + 2;
+    constexpr bool full = std::is_same_v<Out, FullRequest>;
+    const auto block = small_block(data, size);
+    const std::uint64_t lf = block.lf(), empty_line = lf & lf << 2;
+    if (empty_line == 0) return size > block_bytes ? longer_head_bytes(data, size, out, fields) : 0;
+    const std::uint64_t not_token = block.not_token(), up_to = empty_line ^ (empty_line - 1);
+    std::uint64_t carry = 0;
+    const Names names = CEILING_HTTP_KERNEL::names_in<full>(block, lf, not_token, 0, carry);
+    if (((block.mask_of(block.doubt()) & up_to) | (names.doubt & up_to >> 2)) != 0) return 0;
+    const OneBlock marks{lf, (full ? names.ends : names.starts) & up_to >> 2, not_token, block.not_target()};
+    return read_head(data, size, marks, out, fields) ? lowest_bit(empty_line) + 1 : 0;
 }
 
 // What of the input a fresh scan may look at; 0 where it is not for this kernel.
 [[gnu::always_inline]] inline std::size_t usable_bytes(std::string_view input, const Resume& resume,
                                                        const Limits& limits) noexcept {
-    constexpr std::size_t most = blocks_max * block_bytes;
     const std::size_t size = input.size() < limits.head_bytes_max ? input.size() : limits.head_bytes_max;
-    return size < head_bytes_min || resume.at != 0 ? 0 : size < most ? size : most;
+    return size < head_bytes_min || resume.at != 0 ? 0 : size;
 }
 
 inline Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
     if (const std::size_t size = usable_bytes(input, resume, limits); size != 0) [[likely]]
-        if (const std::size_t consumed = whole_head(input.data(), size, out, {}); consumed != 0) [[likely]]
+        if (const std::size_t consumed = head_bytes(input.data(), size, out, {}); consumed != 0) [[likely]]
             return {Status::complete, consumed};
-    return scalar::scan(input, out, resume, limits);
+    return scan_slowly(input, out, resume, limits);
 }
 
 inline Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
                     const Limits& limits) noexcept {
     if (const std::size_t size = usable_bytes(input, resume, limits); size != 0) [[likely]]
-        if (const std::size_t consumed = whole_head(input.data(), size, out, fields); consumed != 0) [[likely]]
+        if (const std::size_t consumed = head_bytes(input.data(), size, out, fields); consumed != 0) [[likely]]
             return {Status::complete, consumed};
-    return scalar::parse(input, out, fields, resume, limits);
+    return parse_slowly(input, out, fields, resume, limits);
 }
 
 }  // namespace http::detail::CEILING_HTTP_KERNEL
