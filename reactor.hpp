@@ -839,6 +839,7 @@ private:
             protocol_.hold(*c.run.response);
         }
         if (!c.is(adopted)) {
+            c.since_ms = now_ms_;
             // A connection that is at rest may live anywhere; one in the middle of something stays with us.
             const bool at_rest = step == Step::wait && c.run.count == 0 && c.run.lent == none && sent_to_new_ <= handover_bytes_max;
             if (!place(c, at_rest && group_.settings().balance && !draining_ ? least_loaded() : index_)) return;
@@ -874,12 +875,25 @@ private:
     /// Links `c` under what it waits for. A wait that goes on keeps its beginning unless there was progress; then it is
     /// linked anew at most 16 times per timeout, for relinking at every request would touch three more cache lines.
     void wait_for(Conn& c, Waiting kind) {
+        if (kind == Waiting::turn || c.waiting == Waiting::turn) return wait_turn(c, kind);
         if (c.waiting == kind) {
             const std::uint32_t young_ms = kind == Waiting::head ? 0 : list(kind).timeout_ms / (slack + 1);
             if (!progress_ || now_ms_ - c.since_ms <= young_ms) return;
         }
         unlink(c);
         link(c, kind, now_ms_);
+    }
+
+    /// The same from one turn to the next. A peer that sends so fast that it spends its budget again and again (empty lines
+    /// before a head, anything behind the end) gains no time by it: the wait goes on, and ends when it is due.
+    void wait_turn(Conn& c, Waiting kind) {
+        const Waiting really = next_wait(c);
+        const bool goes_on = !progress_ && (c.waiting == Waiting::turn || c.waiting == really);
+        const std::uint32_t since_ms = goes_on ? c.since_ms : now_ms_;
+        const std::uint32_t timeout_ms = list(really).timeout_ms;
+        if (kind == Waiting::turn && timeout_ms != 0 && due(since_ms + timeout_ms)) kind = really;
+        unlink(c);
+        link(c, kind, since_ms);
     }
 
     /// A wait that is linked anew only after T/16 lasts T + T/16 at most and, so that nobody is cut early, T at least.
@@ -963,7 +977,6 @@ private:
         const auto fd = static_cast<std::uint32_t>(descriptor(c));
         const std::uint64_t generation = c.generation.load(std::memory_order_relaxed);
         epoll_event event{EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.u64 = generation << 32 | fd}};
-        if (!ours) c.since_ms = now_ms_;
         if (Sys::epoll_ctl(target.epoll, EPOLL_CTL_ADD, static_cast<int>(fd), &event) == 0) {
             if (!ours) counters_.add(Count::handed_over);  // and not a byte of `c` may be touched from here on
             return ours;
@@ -1027,7 +1040,7 @@ private:
     /// Takes over a connection that another reactor accepted for us.
     void adopt(Conn& c) {
         c.set(adopted);
-        link(c, next_wait(c), now_ms_);
+        link(c, next_wait(c), c.since_ms);
         load_changed_ = true;
     }
 
@@ -1035,7 +1048,6 @@ private:
     void resume(std::uint32_t turns) {
         for (; turns != 0 && list(Waiting::turn).first != none; --turns) {
             Conn& c = group_.at(list(Waiting::turn).first);
-            unlink(c);
             settle(c, drive(c));
         }
     }
@@ -1241,15 +1253,20 @@ private:
     [[nodiscard]] List& list(Waiting kind) noexcept { return lists_[static_cast<std::size_t>(kind)]; }
     [[nodiscard]] const List& list(Waiting kind) const noexcept { return lists_[static_cast<std::size_t>(kind)]; }
 
+    /// Behind all that have waited longer: at the end, unless `c` brings an older wait with it.
     void link(Conn& c, Waiting kind, std::uint32_t since_ms) noexcept {
         List& l = list(kind);
         const auto fd = static_cast<std::uint32_t>(descriptor(c));
+        std::uint32_t before = l.last;
+        if (kind != Waiting::turn) {
+            while (before != none && static_cast<std::int32_t>(group_.at(before).since_ms - since_ms) > 0) before = group_.at(before).prev;
+        }
         c.waiting = kind;
         c.since_ms = since_ms;
-        c.next = none;
-        c.prev = l.last;
-        (l.last == none ? l.first : group_.at(l.last).next) = fd;
-        l.last = fd;
+        c.prev = before;
+        c.next = before == none ? l.first : group_.at(before).next;
+        (before == none ? l.first : group_.at(before).next) = fd;
+        (c.next == none ? l.last : group_.at(c.next).prev) = fd;
         ++l.length;
     }
 

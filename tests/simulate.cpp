@@ -229,7 +229,9 @@ private:
         scene_.pipelining = static_cast<unsigned>(random.one_of({1U, 4U, 12U, 40U}));
         if (random.below(3) == 0) scene_.rude_rate = static_cast<std::uint32_t>(random.between(1, 1500));
         if (random.below(2) == 0) scene_.faulty_rate = static_cast<std::uint32_t>(random.between(1000, 20000));
-        scene_.exact_time = random.below(3) != 0;
+        scene_.floods = random.below(10) == 0;
+        if (scene_.floods) scene_.receive_max = 300000;  // more than a turn's budget
+        scene_.exact_time = !scene_.floods && random.below(3) != 0;
 
         if (random.below(3) != 0) {
             for (std::uint32_t& rate : k_.rates) {
@@ -383,7 +385,7 @@ private:
             if (t.blocked && !t.fiber->over) t.interrupted = true;
         }
         if (random.chance(60)) group_->wake(static_cast<unsigned>(random.below(scene_.reactors)));
-        if (!scene_.exact_time && random.chance(2000)) advance(k_.clock_ms + random.between(1, 3));
+        if (!scene_.exact_time && random.chance(2000)) advance(k_.clock_ms + random.between(1, scene_.floods ? 50 : 3));
     }
 
     void reload() {

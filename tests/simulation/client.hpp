@@ -29,6 +29,7 @@ struct Scene {
     unsigned pipelining = 8;         ///< most requests of one client
     std::uint32_t rude_rate = 0;     ///< how often, per action, a client resets
     std::uint32_t faulty_rate = 0;   ///< how often, of 65,536, a request is one that must be refused
+    bool floods = false;             ///< some clients send without end once they were told to go
     bool exact_time = true;          ///< the clock stands still while a reactor works
     // What the outside world has done so far.
     unsigned version = 0;            ///< of the site
@@ -200,6 +201,7 @@ public:
         read_max_ = random.below(3) == 0 ? (1 + random.below(50)) * (scene_.filled && scene_.body_bytes > 1000 ? 200 : 1) : SIZE_MAX;
         pipelines_ = random.below(4) != 0;
         half_closes_ = random.below(3) == 0;
+        floods_ = scene_.floods && random.below(4) == 0;
         leaves_ = random.below(2) == 0;
         if (random.below(8) == 0) write_pause_ms_ = static_cast<std::uint32_t>(1 + random.below(scene_.head_ms / 3 + 2));
         if (random.below(8) == 0) read_pause_ms_ = static_cast<std::uint32_t>(1 + random.below(scene_.idle_ms / 3 + 2));
@@ -263,6 +265,10 @@ public:
     }
 
     void on_taken(std::string_view bytes) override {
+        if (flooded_) {
+            taken_ = delivered_;
+            return check_flood();
+        }
         if (std::string_view(talk_.stream).substr(taken_, bytes.size()) != bytes) kernel_.violate("the simulation itself delivered other bytes");
         const bool at_begin = answered_ < talk_.requests.size() && taken_ <= talk_.requests[answered_].begin;
         // Half an empty line before the request is its beginning too, until it turns out to be a whole one.
@@ -273,6 +279,13 @@ public:
         for (Request& r : talk_.requests) {
             if (r.end > taken_ - bytes.size() && r.end <= taken_) r.end_drained = scene_.drain_seen;
             if (r.head_ms == 0 && taken_ >= r.begin + r.head_bytes) r.head_ms = kernel_.clock_ms;
+        }
+    }
+
+    /// Behind the end nothing counts any more, however much of it comes.
+    void check_flood() {
+        if (shut_ && kernel_.clock_ms > shutdown_ms_ + 2000 + late() + scene_.idle_ms / 16) {
+            kernel_.violate("deadline missed: floods for %llu ms behind the end", static_cast<unsigned long long>(kernel_.clock_ms - shutdown_ms_));
         }
     }
 
@@ -374,6 +387,12 @@ private:
     bool write() {
         Stream& s = *stream_;
         if (s.client_finished || kernel_.clock_ms < writes_from_ms_) return false;
+        if (floods_ && shut_ && ended_ && s.fd >= 0 && s.unread_by_server() < s.receive_max / 2) {
+            flooded_ = true;
+            kernel_.arrive(s, std::string(s.receive_max / 2, 'z'));
+            return true;
+        }
+        if (flooded_) return false;
         const std::size_t until = allowed();
         const std::size_t room = s.receive_max > s.unread_by_server() ? s.receive_max - s.unread_by_server() : 0;
         if (delivered_ >= until || room == 0) return false;
@@ -395,7 +414,7 @@ private:
         Stream& s = *stream_;
         if (kernel_.clock_ms < reads_from_ms_) return false;
         if (s.unread_by_client() == 0) {
-            return s.server_finished && leave("saw the end");
+            return s.server_finished && !(floods_ && s.fd >= 0) && leave("saw the end");
         }
         const std::size_t got = kernel_.take(s, read_max_ == SIZE_MAX ? SIZE_MAX : kernel_.random.between(1, read_max_));
         kernel_.note("client %p (%d) reads %zu bytes", static_cast<void*>(this), s.fd, got);
@@ -614,7 +633,7 @@ private:
             kernel_.violate("deadline missed: %s, for %llu ms", what, static_cast<unsigned long long>(now - from));
         };
         if (may_hold) return;
-        const std::uint64_t base = std::max(stream_->moved_ms, accepted_ms_);
+        const std::uint64_t base = accepted_ms_;
         if (blocked && (!at_boundary() || complete_taken() > answered_)) {
             if (overdue(std::max(base, sent_ms_), scene_.idle_ms)) say("does not read", sent_ms_);
             return;
@@ -643,13 +662,14 @@ private:
     std::shared_ptr<Stream> stream_;
     // How it behaves.
     std::size_t piece_max_ = SIZE_MAX, read_max_ = SIZE_MAX;
-    bool pipelines_ = true, half_closes_ = false, leaves_ = false;
+    bool pipelines_ = true, half_closes_ = false, leaves_ = false, floods_ = false;
     std::uint32_t write_pause_ms_ = 0, read_pause_ms_ = 0;
     std::uint64_t writes_from_ms_ = 0, reads_from_ms_ = 0;
     std::size_t whole_ = 0;      ///< requests that will be complete and answered
     bool rude_ = false, over_ = false;
     // Its side of the wire.
     std::size_t delivered_ = 0;
+    bool flooded_ = false;                     ///< ... and anything behind it
     std::vector<std::uint64_t> delivered_ms_;  ///< by request
     // The server's side of the wire.
     std::size_t taken_ = 0;

@@ -213,7 +213,6 @@ struct Stream {
     bool client_reset = false;      ///< RST from the server
     bool wants_room = false;        ///< SOCK_NOSPACE: a send found the socket full, or a poll did
     bool spoiled = false;           ///< the kernel failed it: the server may end it as it likes
-    std::uint64_t moved_ms = 0;     ///< when it was registered last: a wait may begin anew with its new owner
     int error = 0;                  ///< SO_ERROR
 
     [[nodiscard]] std::size_t unread_by_server() const noexcept { return to_server.size() - to_server_begin; }
@@ -431,7 +430,6 @@ public:
             errno = random.below(2) == 0 ? ENOMEM : ENOSPC;
             return -1;
         }
-        if (at(fd).stream) at(fd).stream->moved_ms = clock_ms;
         e->items[fd] = {event->events, event->data.u64, false};
         at(fd).watchers.push_back(epoll);
         if ((poll(fd) & (event->events | EPOLLERR | EPOLLHUP)) != 0) {
