@@ -169,10 +169,16 @@ inline std::size_t end_of_request(std::string_view text, std::size_t at) {
                 left.remove_prefix(comma + 1);
             }
         }
-        if (name == "transfer-encoding" && !value.empty()) {
-            coded = true;
-            const std::size_t comma = value.rfind(',');
-            chunked = trim(std::string_view(value).substr(comma == std::string::npos ? 0 : comma + 1)) == "chunked";
+        if (name == "transfer-encoding") {
+            for (std::string_view left = value; !left.empty();) {
+                const std::size_t comma = std::min(left.find(','), left.size());
+                const std::string_view coding = trim(left.substr(0, comma));
+                if (!coding.empty()) {
+                    coded = true;
+                    chunked = coding == "chunked";
+                }
+                left.remove_prefix(std::min(comma + 1, left.size()));
+            }
         }
         line_at = end + 2;
     }
