@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The load generators and curl against the server: whatever they count as a failure must be zero, and every request must be answered."""
 import contextlib
+import os
 import pathlib
 import re
 import shutil
@@ -10,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from ceiling import Server
+from ceiling import Server, measured
 
 REQUESTS = 20000  # about a second of `ab` each
 PIPELINED = """
@@ -174,6 +175,51 @@ class Clients(unittest.TestCase):
             counters = dict(re.findall(r"^  (\w+) +(\d+)$", server.errors, re.MULTILINE))
             self.assertGreater(int(counters["answered"]), 1000)
             self.assertEqual(counters["drain_cut"], "0")
+
+
+@needs("strace")
+@measured
+class SystemCalls(unittest.TestCase):
+    """What the server asks of the kernel, counted from outside: nothing but what a request needs."""
+
+    def calls(self, *command):
+        """(calls by name, of these failed by name, requests answered) of a server while this client runs."""
+        with tempfile.TemporaryDirectory() as directory:
+            table = pathlib.Path(directory) / "table"
+            server = Server("--threads", "1", prefix=("strace", "-f", "-qq", "-c", "-U", "calls,errors,name", "-o", str(table)))
+            try:
+                pid = int(pathlib.Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text())
+                output(*command, server.url)
+                os.kill(pid, signal.SIGTERM)
+                self.assertEqual(server.wait(), 0)
+            finally:
+                if server.process.poll() is None:
+                    server.process.kill()
+                    server.wait()
+            rows = [line.split() for line in table.read_text().splitlines()[2:-2]]
+            answered = int(re.search(r"^  answered +(\d+)$", server.errors, re.MULTILINE).group(1))
+            return {row[-1]: int(row[0]) for row in rows}, {row[-1]: int(row[1]) for row in rows if len(row) == 3}, answered
+
+    @needs("wrk")
+    def test_a_kept_connection_costs_one_receive_and_one_send_for_each_request(self):
+        calls, failed, answered = self.calls("wrk", "-t1", "-c64", "-d2s")
+        self.assertGreater(answered, 1000)
+        around = 3 * 64 + 50  # opening and closing 64 connections, and the start
+        self.assertLessEqual(calls["recvfrom"], answered + around)
+        self.assertLessEqual(calls["sendto"], answered + around)
+        self.assertLessEqual(calls["epoll_ctl"], around)
+        self.assertLessEqual(failed.get("recvfrom", 0), around)
+        others = set(calls) - {"recvfrom", "sendto", "epoll_wait", "epoll_pwait"}
+        self.assertLessEqual(sum(calls[name] for name in others), 10 * around, calls)
+
+    @needs("ab")
+    def test_a_short_connection_costs_four_calls(self):
+        count = 2000
+        calls, _, answered = self.calls("ab", "-q", "-n", count, "-c", "20")
+        self.assertEqual(answered, count)
+        for name in ("accept4", "recvfrom", "sendto", "close"):
+            self.assertLessEqual(calls[name], count * 1.1 + 50, name)
+        self.assertLessEqual(calls.get("epoll_ctl", 0), count * 0.05 + 50)
 
 
 if __name__ == "__main__":
