@@ -49,7 +49,7 @@ variant_flags  = $(variant_$(VARIANT)) $(march_flag)
 remember = $(shell mkdir -p $(dir $(1)) && echo '$(2)' | cmp -s - $(1) || echo '$(2)' > $(1))
 quoted   = $(subst ','"'"',$(1))
 
-.PHONY: all test test-quick test-asan test-tsan test-binaries headers floor bench simulate tidy format format-check static install clean help
+.PHONY: microbench all test test-quick test-asan test-tsan test-binaries headers floor bench simulate tidy format format-check static install clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
@@ -161,6 +161,37 @@ $(out)/alone_%: % $(out)/flags
 	echo '#include "$*"' > $@_main.cpp && echo 'int main() {}' >> $@_main.cpp
 	$(CXX) $(header_flags) -I. -o $@ $@.cpp $@_main.cpp -pthread
 
+# ---- the parser beside others ----------------------------------------------------------------------------------------------------
+# Rivals are built with the same compiler and flags; their sources lie below build/rivals (microbench/rivals fetches them).
+
+bench_flags   = -O3 -g1 $(march_flag)
+bench_objects := $(patsubst microbench/%.cpp,build/microbench/%.o,$(wildcard microbench/*.cpp)) \
+                 build/microbench/c/picohttpparser.o build/microbench/c/http_parser.o $(addprefix build/microbench/c/,llhttp.o api.o http.o)
+# Twelve repetitions in random order; short ones, as medians of many say more than few long ones on a machine that others use.
+MICROBENCH_FLAGS ?= --benchmark_repetitions=12 --benchmark_enable_random_interleaving=true --benchmark_min_time=0.02
+
+microbench: build/microbench/parse_bench    ## our parser beside others: a table, and build/microbench.json; needs tools/setup microbench
+	$< $(MICROBENCH_FLAGS) --benchmark_out=build/microbench.json --benchmark_out_format=json > build/microbench.log
+	microbench/table.py build/microbench.json
+
+build/rivals/versions:
+	microbench/rivals
+
+build/microbench/flags: ; @:
+$(call remember,build/microbench/flags,$(call quoted,$(CXX) $(bench_flags) $(CXXFLAGS)))
+
+build/microbench/%.o: microbench/%.cpp build/microbench/flags build/rivals/versions Makefile
+	$(need_compiler)
+	$(CXX) $(common) $(bench_flags) $(CXXFLAGS) -MMD -MP -c -o $@ $<
+
+# Strict is what the others are; warnings of other people's sources are not ours.
+build/microbench/c/%.o: build/rivals/versions build/microbench/flags
+	@mkdir -p $(@D)
+	$(CXX) -x c -w $(bench_flags) -DHTTP_PARSER_STRICT=1 -c -o $@ $(firstword $(wildcard build/rivals/*/$*.c))
+
+build/microbench/parse_bench: $(bench_objects)
+	$(CXX) -pthread $(bench_flags) $(CXXFLAGS) -o $@ $^ -lbenchmark $(LDFLAGS)
+
 # ---- style -------------------------------------------------------------------------------------------------------------------
 
 sources = $(sort $(wildcard *.cpp *.hpp tests/*.cpp tests/*.hpp tests/simulation/*.hpp tests/fuzz/*.cpp microbench/*.cpp microbench/*.hpp tools/*.cpp))
@@ -206,4 +237,4 @@ help:                               ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
 	@echo '  variables: CXX=$(CXX) MARCH=$(MARCH) WERROR=$(WERROR) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
 
--include build/server.d build/floor.d build/count/server.d build/count/floor.d $(wildcard $(out)/*.d)
+-include build/server.d build/floor.d build/count/server.d build/count/floor.d $(wildcard $(out)/*.d build/microbench/*.d)

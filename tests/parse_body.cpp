@@ -143,10 +143,11 @@ TEST_CASE("bad chunks are refused by the byte that proves it") {
             const std::string& text = rejection.bytes;
             CAPTURE(text);
             CAPTURE(step);
-                        const http::Result result = discard_by(text + "!!!", step, chunked());
+            const http::Result result = discard_by(text + "!!!", step, chunked());
             CHECK(result.status == rejection.status);
             CHECK(result.consumed == text.size() - 1);
-            CHECK(discard_by(std::string_view(text).substr(0, text.size() - 1), step, chunked()).status == http::Status::incomplete);
+            CHECK(discard_by(std::string_view(text).substr(0, text.size() - 1), step, chunked()).status ==
+                  http::Status::incomplete);
         }
 }
 
