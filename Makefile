@@ -192,6 +192,17 @@ build/microbench/c/%.o: build/rivals/versions build/microbench/flags
 build/microbench/parse_bench: $(bench_objects)
 	$(CXX) -pthread $(bench_flags) $(CXXFLAGS) -o $@ $^ -lbenchmark $(LDFLAGS)
 
+# The parser's fuzz targets, two of them beside the same rivals. Their seeds are the conformance cases.
+fuzz_parse_flags := -O1 -g -D_GLIBCXX_ASSERTIONS -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+fuzz_rivals      := $(addprefix build/fuzz/c/,picohttpparser.o llhttp.o api.o http.o)
+build/fuzz/parse_%: tests/fuzz/parse_%.cpp $(fuzz_rivals) Makefile
+	clang++ $(common) $(fuzz_parse_flags) -MMD -MP -MF $@.d -MT $@ -o $@ $< $(fuzz_rivals)
+	tests/fuzz/seeds.py build/fuzz/corpus
+
+build/fuzz/c/%.o: build/rivals/versions
+	@mkdir -p $(@D)
+	clang -w -O1 -g -fsanitize=fuzzer-no-link,address -c -o $@ $(firstword $(wildcard build/rivals/*/$*.c))
+
 # ---- style -------------------------------------------------------------------------------------------------------------------
 
 sources = $(sort $(wildcard *.cpp *.hpp tests/*.cpp tests/*.hpp tests/simulation/*.hpp tests/fuzz/*.cpp microbench/*.cpp microbench/*.hpp tools/*.cpp))

@@ -17,7 +17,8 @@ inline Verdict discard(http::Body body, std::string_view stream, unsigned pieces
     std::uint32_t dice = pieces * 2654435761U;
     while (!stream.empty() && verdict.status == http::Status::incomplete) {
         dice = dice * 1664525U + 1013904223U;
-        const std::size_t size = std::min<std::size_t>(pieces == 0 ? stream.size() : 1 + ((dice >> 16) % (pieces < 128 ? 3 : 60)), stream.size());
+        const std::size_t size =
+            std::min<std::size_t>(pieces == 0 ? stream.size() : 1 + ((dice >> 16) % (pieces < 128 ? 3 : 60)), stream.size());
         const fuzz::Exact shown(stream.substr(0, size));
         const http::Result result = body.discard(shown.view());
         fuzz::demand(result.consumed <= size, "no more is consumed than was shown");
@@ -43,7 +44,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (http::Body::begin(body, request, limit).status != http::Status::incomplete) return 0;
     const std::string_view stream(reinterpret_cast<const char*>(data) + 2, size - 2);
     const fuzz_body::Verdict whole = fuzz_body::discard(body, stream, 0);
-    fuzz::demand(whole == fuzz_body::discard(body, stream, data[1] == 0 ? 1 : data[1]), "the verdict does not depend on the pieces");
-    if (!request.chunked && whole.status == http::Status::complete) fuzz::demand(whole.consumed == request.content_length, "as long as announced");
+    fuzz::demand(whole == fuzz_body::discard(body, stream, data[1] == 0 ? 1 : data[1]),
+                 "the verdict does not depend on the pieces");
+    if (!request.chunked && whole.status == http::Status::complete)
+        fuzz::demand(whole.consumed == request.content_length, "as long as announced");
     return 0;
 }

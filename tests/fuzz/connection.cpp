@@ -12,7 +12,9 @@ using Protocol = ceiling::HttpProtocol;
 
 /// One set of options with its site and protocol, made once.
 struct Setup {
-    explicit Setup(const ceiling::Options& o) : options(o), current(ceiling::Site::load(o)), protocol(current, options) { protocol.tick(784111777); }
+    explicit Setup(const ceiling::Options& o) : options(o), current(ceiling::Site::load(o)), protocol(current, options) {
+        protocol.tick(784111777);
+    }
     ceiling::Options options;
     ceiling::Current current;
     Protocol protocol;
@@ -62,7 +64,8 @@ inline std::vector<Answer> converse(Setup& s, std::string_view stream, unsigned 
     std::uint32_t dice = pieces * 2654435761U;
     while (!stream.empty()) {
         dice = dice * 1664525U + 1013904223U;
-        const std::size_t size = std::min(pieces == 0 ? input_bytes - rest.size() : 1 + ((dice >> 16) % (pieces < 128 ? 7 : 300)), stream.size());
+        const std::size_t size =
+            std::min(pieces == 0 ? input_bytes - rest.size() : 1 + ((dice >> 16) % (pieces < 128 ? 7 : 300)), stream.size());
         rest.append(stream.substr(0, std::min(size, input_bytes - rest.size())));
         stream.remove_prefix(std::min(size, stream.size()));
         for (;;) {
@@ -70,7 +73,8 @@ inline std::vector<Answer> converse(Setup& s, std::string_view stream, unsigned 
             const fuzz::Exact shown(rest);
             const Protocol::Reply reply = s.protocol.answer(state, shown.view(), partial);
             fuzz::demand(reply.consumed <= rest.size(), "no more is consumed than was shown");
-            fuzz::demand(reply.consumed != 0 || reply.response != nullptr || reply.then == Protocol::Reply::Then::wait, "every call makes progress");
+            fuzz::demand(reply.consumed != 0 || reply.response != nullptr || reply.then == Protocol::Reply::Then::wait,
+                         "every call makes progress");
             taken += reply.consumed;
             rest.erase(0, reply.consumed);
             if (reply.response == nullptr) {
@@ -79,7 +83,8 @@ inline std::vector<Answer> converse(Setup& s, std::string_view stream, unsigned 
             }
             const bool ends = reply.then == Protocol::Reply::Then::close || reply.then == Protocol::Reply::Then::refuse;
             if (reply.response->status != 100) answers.push_back({reply.response->status, reply.consumed == 0 ? 0 : taken, ends});
-            fuzz::demand(reply.response->size() == reply.response->head.size() + reply.response->content.size(), "no file is served here");
+            fuzz::demand(reply.response->size() == reply.response->head.size() + reply.response->content.size(),
+                         "no file is served here");
             if (ends) return answers;
         }
         fuzz::demand(rest.size() < input_bytes, "what is kept leaves room for more");
@@ -117,7 +122,8 @@ inline std::size_t end_of_chunks(std::string_view text, std::size_t at) {
         fuzz::demand(digits != 0, "a chunk begins with a number");
         at = line + 2;
         if (size == 0) break;
-        fuzz::demand(text.size() - at >= size + 2 && text.substr(at + size, 2) == "\r\n", "a chunk's data is whole and has its end");
+        fuzz::demand(text.size() - at >= size + 2 && text.substr(at + size, 2) == "\r\n",
+                     "a chunk's data is whole and has its end");
         at += size + 2;
     }
     for (;;) {  // the trailer section
@@ -144,7 +150,9 @@ inline std::size_t end_of_request(std::string_view text, std::size_t at) {
     const std::string_view request_line = head.substr(0, line_at);
     fuzz::demand(std::count(request_line.begin(), request_line.end(), ' ') == 2, "a request line has two blanks");
     const std::string_view version = request_line.substr(request_line.rfind(' ') + 1);
-    fuzz::demand(version.size() == 8 && version.substr(0, 7) == "HTTP/1." && std::isdigit(static_cast<unsigned char>(version[7])) != 0, "the version is 1.x");
+    fuzz::demand(
+        version.size() == 8 && version.substr(0, 7) == "HTTP/1." && std::isdigit(static_cast<unsigned char>(version[7])) != 0,
+        "the version is 1.x");
     unsigned hosts = 0;
     std::set<std::string> lengths;
     bool chunked = false;
@@ -164,7 +172,8 @@ inline std::size_t end_of_request(std::string_view text, std::size_t at) {
                 const std::size_t comma = left.find(',');
                 std::string number(trim(left.substr(0, comma)));
                 number.erase(0, std::min(number.find_first_not_of('0'), number.size()));
-                if (!trim(left.substr(0, comma)).empty()) lengths.insert(number);  // RFC 9110 5.6.1.2: empty elements count for nothing
+                if (!trim(left.substr(0, comma)).empty())
+                    lengths.insert(number);  // RFC 9110 5.6.1.2: empty elements count for nothing
                 if (comma == std::string_view::npos) break;
                 left.remove_prefix(comma + 1);
             }
@@ -189,7 +198,8 @@ inline std::size_t end_of_request(std::string_view text, std::size_t at) {
     const std::size_t content = head_end + 4;
     if (chunked) return end_of_chunks(text, content);
     if (lengths.empty() || lengths.begin()->empty()) return content;
-    fuzz::demand(lengths.begin()->find_first_not_of("0123456789") == std::string::npos && lengths.begin()->size() < 16, "a length is a number");
+    fuzz::demand(lengths.begin()->find_first_not_of("0123456789") == std::string::npos && lengths.begin()->size() < 16,
+                 "a length is a number");
     return content + std::strtoull(lengths.begin()->c_str(), nullptr, 10);
 }
 
@@ -197,7 +207,9 @@ inline void check(std::string_view stream, const std::vector<Answer>& answers) {
     std::size_t at = 0;
     for (const Answer& answer : answers) {
         if (answer.at == 0 || answer.status == 417) break;  // rejected, or its content is not looked at
-        if (answer.status >= 400 && answer.ends && (answer.status == 400 || answer.status == 413 || answer.status == 414 || answer.status == 431 || answer.status == 505)) break;
+        if (answer.status >= 400 && answer.ends &&
+            (answer.status == 400 || answer.status == 413 || answer.status == 414 || answer.status == 431 || answer.status == 505))
+            break;
         const std::size_t end = end_of_request(stream, at);
         fuzz::demand(end == answer.at, "both readers see the request end at the same place");
         at = end;

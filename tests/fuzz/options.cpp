@@ -11,11 +11,14 @@ inline void check(const ceiling::Options& o) {
     fuzz::demand(o.status >= 200 && o.status <= 599, "--status");
     fuzz::demand(o.head_bytes_max >= 64 && o.head_bytes_max <= (16U << 20), "--max-head");
     fuzz::demand(o.body_bytes_max <= http::body_bytes_limit, "--max-body");
-    fuzz::demand(o.head_timeout_ms <= 86'401'000 && o.idle_timeout_ms <= 86'401'000 && o.drain_timeout_ms <= 86'401'000, "timeouts");
+    fuzz::demand(o.head_timeout_ms <= 86'401'000 && o.idle_timeout_ms <= 86'401'000 && o.drain_timeout_ms <= 86'401'000,
+                 "timeouts");
     for (const std::string& header : o.headers) {
-        fuzz::demand(header.find_first_of("\r\n") == std::string::npos && header.find(": ") != std::string::npos, "--header is one line");
+        fuzz::demand(header.find_first_of("\r\n") == std::string::npos && header.find(": ") != std::string::npos,
+                     "--header is one line");
     }
-    fuzz::demand(o.server.find_first_of("\r\n") == std::string::npos && o.type.find_first_of("\r\n") == std::string::npos, "values are one line");
+    fuzz::demand(o.server.find_first_of("\r\n") == std::string::npos && o.type.find_first_of("\r\n") == std::string::npos,
+                 "values are one line");
 }
 
 inline void check_failure(const ceiling::Failure& failure) {

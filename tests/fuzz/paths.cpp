@@ -22,7 +22,9 @@ inline void check_path(std::string_view text) {
 inline void check_etag(std::string_view list) {
     static const std::string etag = "\"0123456789abcdef-5\"";
     const bool listed = ceiling::lists_etag(list, etag);
-    if (listed) fuzz::demand(list.find(etag) != std::string_view::npos || list.find('*') != std::string_view::npos, "a tag that is listed stands there");
+    if (listed)
+        fuzz::demand(list.find(etag) != std::string_view::npos || list.find('*') != std::string_view::npos,
+                     "a tag that is listed stands there");
     fuzz::demand(ceiling::lists_etag(etag + ", " + std::string(list), etag), "a list that begins with the tag lists it");
 }
 
