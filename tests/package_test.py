@@ -75,6 +75,15 @@ class Installed(unittest.TestCase):
     def test_what_is_installed_runs(self):
         self.assertRegex(checked(self.destination / "usr/bin/ceiling-server", "--version"), r"\Aceiling ")
 
+    @needs("readelf")
+    def test_what_is_installed_is_hardened(self):
+        text = checked("readelf", "-W", "-h", "-l", "-d", "--dyn-syms", self.destination / "usr/bin/ceiling-server")
+        self.assertRegex(text, r"Type: +DYN")  # its address is chosen anew for each run
+        self.assertIn("GNU_RELRO", text)
+        self.assertRegex(text, r"\(FLAGS_1\).*\bNOW\b")
+        self.assertRegex(text, r"GNU_STACK .* RW +0x")  # no execution from the stack
+        self.assertIn("__stack_chk_fail", text)
+
     @needs("man")
     def test_the_manual_has_no_fault(self):
         page = self.destination / "usr/share/man/man8/ceiling-server.8"
