@@ -26,7 +26,7 @@ from .placement import Placement
 from .process import read_stat, tree_of
 
 ADDRESS = "127.0.0.1"
-ANSWER_SECONDS_MAX = 15.0       # PHP with many workers on a busy 2-core box has taken 3 s
+ANSWER_SECONDS_MAX = 15.0       # 0.15 s was the slowest start on 2 cores at a load average of 8; a cold disk may take a hundred times that
 STOP_SECONDS_MAX = 3.0          # then SIGKILL
 PROBE_SECONDS_MAX = 2.0
 PROBE_BYTES_MAX = 1 << 20
