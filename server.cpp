@@ -160,7 +160,6 @@ struct Options {
     bool reuse_port = false;
     bool defer_accept = true;
     bool balance = true;
-    bool memo = true;
     std::uint32_t stats_ms = 0;
     std::string metrics;
     bool help = false;
@@ -313,7 +312,6 @@ constexpr OptionRow option_rows[] = {
     {"--no-defer-accept", nullptr, "accept before the request is here (see tcp(7), TCP_DEFER_ACCEPT)",
      CEILING_TAKE { o.defer_accept = false; }},
     {"--no-balance", nullptr, "leave connections with the thread that the kernel's hash chose", CEILING_TAKE { o.balance = false; }},
-    {"--no-memo", nullptr, "parse every request, also one whose head equals the last byte for byte", CEILING_TAKE { o.memo = false; }},
     {"--stats", "SECONDS", "print a line of figures every so many seconds",
      CEILING_TAKE {
          o.stats_ms = parse_seconds(name, text);
@@ -1029,47 +1027,6 @@ private:
 };
 
 /// HTTP for one reactor: chooses a response for each request and hands out its bytes.
-/// The last head that was answered, and how. What a head without content is answered with follows from its bytes alone
-/// (and from the site, whose change empties the memo), so equal bytes need no second parse: most clients repeat
-/// themselves, browsers and health checks as well as ab and wrk. An answer from here costs 0.96 of the CPU of one of 16
-/// pipelined requests, 0.99 of a kept-alive one (wrk's 40 bytes, 60 pairs, Zen 4, AVX-512 kernel). --no-memo is for
-/// measuring the parser, and for those who send no request twice: a miss is one failed comparison.
-class Memo {
-public:
-    struct Answer {
-        const Response* response = nullptr;
-        reactor::Reply<Response>::Then then = reactor::Reply<Response>::Then::go_on;
-    };
-
-    /// Bytes of the remembered head if `input` begins with it, else 0.
-    [[nodiscard]] std::size_t find(std::string_view input) noexcept {
-        if (size_ != 0 && input.size() >= size_ && std::memcmp(input.data(), head_.data(), size_) == 0) {
-            misses_ = 0;
-            return size_;
-        }
-        return 0;
-    }
-    [[nodiscard]] Answer answer() const noexcept { return answer_; }
-
-    /// Learns a head that find did not know. The known one keeps its place until `patience` others in a row have come, so
-    /// that requests which alternate do not cost a copy each.
-    void learn(std::string_view head, Answer answer) noexcept {
-        if (head.size() > head_.size() || (size_ != 0 && ++misses_ < patience)) return;
-        std::memcpy(head_.data(), head.data(), head.size());
-        size_ = head.size();
-        answer_ = answer;
-        misses_ = 0;
-    }
-    void forget() noexcept { size_ = 0; }
-
-private:
-    static constexpr unsigned patience = 16;
-    std::array<char, 1024> head_;  // a browser's request with a cookie or two is 700 bytes
-    std::size_t size_ = 0;         // 0: nothing is known
-    Answer answer_;
-    unsigned misses_ = 0;
-};
-
 class HttpProtocol {
 public:
     /// Per connection. `pending` is the answer to a request whose content still arrives.
@@ -1089,7 +1046,6 @@ public:
     HttpProtocol(Current& current, const Options& options)
         : current_(current), limits_{static_cast<std::size_t>(options.head_bytes_max)}, body_bytes_max_(options.body_bytes_max),
           requests_max_(static_cast<std::uint32_t>(options.requests_max)),
-          remembers_(options.memo && options.requests_max == 0),  // a limit must count every request
           scratch_(scratch_bytes) {
         adopt_site();
     }
@@ -1101,10 +1057,8 @@ public:
 
     Reply answer(State& state, std::string_view input, Partial& partial) {
         if (!state.body.done()) return take_content(state, input);
-        if (const std::size_t known = memo_.find(input); known != 0) {
-            partial = {};
-            return {known, memo_.answer().response, memo_.answer().then};
-        }
+        // A memo of the last head, answered without a second parse, was tried: 0.96 of the CPU of one of 16 pipelined
+        // requests, 0.99 of a kept-alive one. It would only flatter clients that repeat themselves byte for byte.
         http::Request request;
         const http::Result head = http::scan(input, request, partial, limits_);
         if (head.status == http::Status::incomplete) {
@@ -1130,10 +1084,7 @@ public:
                                         : request.version_minor == 0 ? Persistence::keep_alive
                                                                      : Persistence::silent;
         const Response* response = choose(request, persistence);
-        if (whole) {
-            if (remembers_ && !draining_) memo_.learn(input.substr(0, head.consumed), {response, then});
-            return {head.consumed, response, then};
-        }
+        if (whole) return {head.consumed, response, then};
         state.pending = response->number & 0xffffffU;
         state.pending_is_head = request.method == http::Method::head ? 1 : 0;
         state.pending_then = static_cast<unsigned>(then) & 3U;
@@ -1175,10 +1126,7 @@ public:
         now_ = seconds;
         if (current_.serial() != serial_) adopt_site();
     }
-    void drain() noexcept {
-        draining_ = true;
-        memo_.forget();
-    }
+    void drain() noexcept { draining_ = true; }
 
     [[nodiscard]] const StatusCounters& statuses() const noexcept { return statuses_; }
 
@@ -1303,7 +1251,6 @@ private:
     }
 
     void adopt_site() {
-        memo_.forget();
         serial_ = current_.serial();  // before the site: if it is replaced in between, the next turn adopts it again
         Site* const fresh = current_.get();
         if (site_ != nullptr) site_->release();
@@ -1324,8 +1271,6 @@ private:
     const http::Limits limits_;
     const std::uint64_t body_bytes_max_;
     const std::uint32_t requests_max_;
-    const bool remembers_;
-    Memo memo_;
     bool draining_ = false;
     std::int64_t now_ = 0;
     std::vector<Replicas> replicas_;
