@@ -714,7 +714,11 @@ private:
             if (sends == sends_max) return Step::again;
             const Bytes bytes = protocol_.bytes(c.run);
             const auto fd = descriptor(c);
-            const ssize_t sent = bytes.data != nullptr ? Sys::send(fd, bytes.data, bytes.size, bytes.more)
+            // Before the end the kernel is told that more follows: it does, the FIN of shutdown or close, which then travels
+            // in the answer's own segment. A short connection costs 0.70 of its CPU so [0.68, 0.72] (ab-like load, 200
+            // connections, 40 pairs), and a client that reads to the end is woken once.
+            const bool more = bytes.more || c.is(closing);
+            const ssize_t sent = bytes.data != nullptr ? Sys::send(fd, bytes.data, bytes.size, more)
                                                        : Sys::send_file(fd, bytes.file, bytes.file_offset, bytes.size);
             counters_.add(Count::sends);
             if (sent > 0) {

@@ -315,7 +315,8 @@ private:
         while (answers > 0) {
             const std::size_t batch = answers < answers_max ? answers : answers_max;
             const std::size_t bytes = batch * answer_bytes_;
-            if (reactor::Linux::send(fd, copies_.data(), bytes, false) != static_cast<ssize_t>(bytes)) {
+            // Before close, as ./server does: the FIN then travels with the answer.
+            if (reactor::Linux::send(fd, copies_.data(), bytes, mode_ == Mode::close) != static_cast<ssize_t>(bytes)) {
                 add(counters_.short_sends, 1);
                 return false;
             }
