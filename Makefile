@@ -49,7 +49,7 @@ variant_flags  = $(variant_$(VARIANT)) $(march_flag)
 remember = $(shell mkdir -p $(dir $(1)) && echo '$(2)' | cmp -s - $(1) || echo '$(2)' > $(1))
 quoted   = $(subst ','"'"',$(1))
 
-.PHONY: microbench all test test-quick test-asan test-tsan test-binaries headers floor bench simulate tidy format format-check static install clean help
+.PHONY: microbench all test test-quick test-asan test-tsan test-binaries headers floor bench simulate fuzz soak tidy format format-check static install clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
@@ -120,6 +120,25 @@ $(out)/simulate: $(out)/simulate.o
 SEEDS ?= 10000
 simulate: $(out)/simulate           ## SEEDS=N simulated worlds, from FIRST on; SEED=S replays one (tests/simulate.cpp)
 	$< $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)))
+
+# Fuzzing: libFuzzer comes with clang. New inputs go to build/fuzz/corpus; those worth keeping are copied to tests/fuzz/corpus.
+fuzz_targets := $(notdir $(basename $(wildcard tests/fuzz/*.cpp)))
+fuzz_flags   := -O2 -g -D_GLIBCXX_ASSERTIONS -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+build/fuzz/%: tests/fuzz/%.cpp Makefile
+	mkdir -p $(@D)
+	clang++ $(common) $(fuzz_flags) $(march_flag) -MMD -MP -MF $@.d -MT $@ -o $@ $<
+
+SECONDS ?= 60
+TARGETS ?= $(fuzz_targets)
+fuzz: $(addprefix build/fuzz/,$(TARGETS))   ## SECONDS=N for each of the fuzz targets TARGETS="..." (tests/fuzz); needs tools/setup fuzz
+	for target in $(TARGETS); do mkdir -p build/fuzz/corpus/$$target; \
+	    dictionary=tests/fuzz/$$target.dict; [ -f $$dictionary ] || dictionary=tests/fuzz/http.dict; \
+	    build/fuzz/$$target -max_total_time=$(SECONDS) -timeout=20 -max_len=600 -dict=$$dictionary -artifact_prefix=build/fuzz/ -print_final_stats=1 \
+	        build/fuzz/corpus/$$target tests/fuzz/corpus/$$target || exit; done
+
+MINUTES ?= 10
+soak: server                        ## MINUTES=N of mixed clients; nothing may grow, nothing may be lost (tests/soak)
+	tests/soak --minutes $(MINUTES) --server $(abspath server)
 
 # The server itself in a variant, for the tests that run it as a program.
 $(out)/server: server.cpp $(out)/flags Makefile
@@ -248,4 +267,4 @@ help:                               ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
 	@echo '  variables: CXX=$(CXX) MARCH=$(MARCH) WERROR=$(WERROR) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)'
 
--include build/server.d build/floor.d build/count/server.d build/count/floor.d $(wildcard $(out)/*.d build/microbench/*.d)
+-include build/server.d build/floor.d build/count/server.d build/count/floor.d $(wildcard $(out)/*.d build/microbench/*.d build/fuzz/*.d)
