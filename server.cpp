@@ -483,6 +483,7 @@ public:
     [[nodiscard]] int file() const noexcept { return file_.get(); }
 
     [[nodiscard]] const Response* at(std::uint32_t number) const { return &responses_[number]; }
+    [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(responses_.size()); }
 
 private:
     struct Content {
@@ -1204,7 +1205,8 @@ private:
             return reject(taken.status, state.pending_is_head != 0);
         }
         const auto then = static_cast<Reply::Then>(state.pending_then);
-        if (state.pending_serial != (serial_ & 0xffU)) {  // its answer belongs to a site that was replaced
+        // Its answer belongs to a site that was replaced; after 256 reloads in the midst of one content the serial says otherwise.
+        if (state.pending_serial != (serial_ & 0xffU) || state.pending >= site_->count()) {
             return {taken.consumed, site_->unavailable[static_cast<std::size_t>(Persistence::close)][state.pending_is_head], Reply::Then::refuse};
         }
         const Response* const response = site_->at(state.pending);

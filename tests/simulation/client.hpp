@@ -227,7 +227,8 @@ public:
     [[nodiscard]] bool open_at_server() const noexcept { return stream_->fd >= 0; }
     /// The connection waits for a next request, and for nothing else.
     [[nodiscard]] bool at_rest() const noexcept {
-        return open_at_server() && !stream_->reset && !stream_->client_finished && !stream_->spoiled && at_boundary() && taken_ == delivered_ &&
+        const bool half_a_gap = answered_ < talk_.requests.size() && taken_ == talk_.requests[answered_].begin - 1 && talk_.requests[answered_].gap != 0;
+        return open_at_server() && !half_a_gap && !stream_->reset && !stream_->client_finished && !stream_->spoiled && at_boundary() && taken_ == delivered_ &&
                !(answered_ < talk_.requests.size() && taken_ > talk_.requests[answered_].begin) && !ended_;
     }
 
@@ -500,7 +501,8 @@ private:
             // A first head has its time from accept on, a later one from its first byte on.
             const std::uint64_t from = head_here ? piece_ms_ : answered_ == 0 ? accepted_ms_ : std::max(gap_ms_, answer_ms_);
             const std::uint64_t timeout = head_here ? scene_.idle_ms : scene_.head_ms;
-            if (!waited(from, timeout)) return kernel_.violate("408 after %llu ms of %llu", static_cast<unsigned long long>(kernel_.clock_ms - from), static_cast<unsigned long long>(timeout));
+            if (!waited(from, timeout)) return kernel_.violate("408 after %llu ms of %llu, %zu answered, %zu bytes taken of %.900s", static_cast<unsigned long long>(kernel_.clock_ms - from),
+                                                            static_cast<unsigned long long>(timeout), answered_, taken_, talk_.stream.c_str());
             is_head = r.head && taken_ >= r.begin + 5;  // "HEAD ": from here on it is known
         } else if (status == 503 && r.has_content() && r.head_ms != 0 && scene_.version != scene_.version_at(r.head_ms - std::min(r.head_ms, late()))) {
             // The server has forgotten what it was asked; it says so and ends.
@@ -630,7 +632,8 @@ private:
         const std::uint64_t slack = scene_.idle_ms / 16 + 2 + late();
         const auto overdue = [&](std::uint64_t from, std::uint64_t timeout) { return timeout != 0 && now > from + timeout + slack; };
         const auto say = [&](const char* what, std::uint64_t from) {
-            kernel_.violate("deadline missed: %s, for %llu ms", what, static_cast<unsigned long long>(now - from));
+            kernel_.violate("deadline missed: %s, for %llu ms, %zu answered, %zu bytes taken of %.900s", what, static_cast<unsigned long long>(now - from), answered_,
+                            taken_, talk_.stream.c_str());
         };
         if (may_hold) return;
         const std::uint64_t base = accepted_ms_;
