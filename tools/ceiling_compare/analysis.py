@@ -254,10 +254,11 @@ def _findings(table: Table) -> list[str]:
 
 
 def inversions(rows: list[Row], tolerance: float) -> list[tuple[Row, Row]]:
-    """Pairs (dearer, cheaper) where the dearer one shows more requests/s, beyond the noise in cost; widest cost first."""
+    """Pairs (dearer, cheaper) where the dearer one shows more requests/s (by a per cent at least), beyond the noise in cost;
+    widest cost first."""
     pairs = []
     for cheap, dear in itertools.permutations(rows, 2):
-        if dear.cost.median > cheap.cost.median * (1 + tolerance) and dear.rate.median > cheap.rate.median:
+        if dear.cost.median > cheap.cost.median * (1 + tolerance) and dear.rate.median > cheap.rate.median * (1 + NOISE_MIN):
             pairs.append((dear, cheap))
     return sorted(pairs, key=lambda pair: pair[1].cost.median / pair[0].cost.median)
 
