@@ -1041,6 +1041,12 @@ struct Part {
     }
 };
 
+// The first block of a longer input.
+[[gnu::always_inline]] inline Block<Whole> front_block(const char* data) noexcept {
+    const __m256i low = load_32(data);
+    return {{}, low, load_32(data + 32), moved_up(low), load_32(data + 31)};
+}
+
 [[gnu::always_inline]] inline Block<Whole> next_block(const char* from) noexcept {
     return {{}, load_32(from), load_32(from + 32), load_32(from - 1), load_32(from + 31)};
 }
@@ -1066,10 +1072,6 @@ struct Part {
     const __m128i tail = _mm_shuffle_epi8(load_16(data + size - 16), load_16(move_down + (32 - size)));
     const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(data)), tail, 1);
     return {{32, 0}, low, _mm256_setzero_si256(), moved_up(low), _mm256_setzero_si256()};
-}
-
-[[gnu::always_inline]] inline Block<Part> small_block(const char* data, std::size_t size) noexcept {
-    return first_block(data, size);
 }
 
 inline constexpr std::size_t authority_bytes_max = 32;
@@ -1198,9 +1200,9 @@ struct Block {
     return {bytes, answers_for(bytes), Block::equal_to(_mm512_maskz_loadu_epi8(here, data + at - 1), vectors.cr)};
 }
 
-[[gnu::always_inline]] inline Block first_block(const char* data, std::size_t size) noexcept {
-    const __mmask64 here = _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(size < 64 ? size : 64));
-    const __m512i bytes = _mm512_maskz_loadu_epi8(here, data);
+// The first block of a longer input.
+[[gnu::always_inline]] inline Block front_block(const char* data) noexcept {
+    const __m512i bytes = _mm512_loadu_si512(data);
     return {bytes, answers_for(bytes), _kshiftli_mask64(Block::equal_to(bytes, vectors.cr), 1)};
 }
 
@@ -1208,10 +1210,7 @@ struct Block {
 // lookup.
 using avx2::authority_bytes_max;
 using avx2::authority_masks;
-
-[[gnu::always_inline]] inline auto small_block(const char* data, std::size_t size) noexcept {
-    return avx2::first_block(data, size);
-}
+using avx2::first_block;
 
 }  // namespace http::detail::avx512
 
@@ -1355,8 +1354,9 @@ struct Block {
     return block;
 }
 
-[[gnu::always_inline]] inline Block small_block(const char* data, std::size_t size) noexcept {
-    return first_block(data, size);
+// The first block of a longer input.
+[[gnu::always_inline]] inline Block front_block(const char* data) noexcept {
+    return first_block(data, block_bytes);
 }
 
 inline constexpr std::size_t authority_bytes_max = 16;
@@ -1735,7 +1735,8 @@ struct ManyBlocks {
 struct Progress {
     Doubt doubt;
     std::uint64_t doubt_about_names;  // of the block before: its last bit may be that of the empty line, which is none
-    std::uint64_t lf, carry;          // of the block before
+    std::uint64_t lf;                 // of the block before
+    unsigned char carry;              // out of it
 };
 
 inline constexpr std::size_t goes_on = ~std::size_t{0};
@@ -1747,11 +1748,10 @@ struct Names {
 
 template <bool full, class Block>
 [[gnu::always_inline]] inline Names names_in(const Block& block, std::uint64_t lf, std::uint64_t not_token, std::uint64_t lf_before,
-                                             std::uint64_t& carry) noexcept {
+                                             unsigned char& carry) noexcept {
     const std::uint64_t starts = lf << 1 | lf_before >> 63;
-    const std::uint64_t sum = starts + ~not_token;
-    const std::uint64_t total = sum + carry;
-    carry = static_cast<std::uint64_t>(sum < starts) | static_cast<std::uint64_t>(total < sum);
+    unsigned long long total;
+    carry = _addcarry_u64(carry, starts, ~not_token, &total);
     const std::uint64_t ends = total & not_token;
     // An empty name, or one without a colon. A parse visits every end and looks at its byte; a scan does not.
     return {starts, ends, full ? ends & starts : ends & (starts | ~block.colon())};
@@ -2019,7 +2019,7 @@ template <class Out>
     if (size > blocks_max * block_bytes) size = blocks_max * block_bytes;
     ManyBlocks marks;
     Progress progress{no_doubt(), 0, 0, 0};
-    std::size_t end = mark_block<full>(first_block(data, size), 0, progress, marks);
+    std::size_t end = mark_block<full>(front_block(data), 0, progress, marks);
     std::size_t at = block_bytes;
     for (; end == goes_on && at + block_bytes <= size; at += block_bytes)
         end = mark_block<full>(next_block(data + at), at, progress, marks);
@@ -2033,11 +2033,11 @@ template <class Out>
 [[gnu::always_inline]] inline std::size_t head_bytes(const char* data, std::size_t size, Out& out,
                                                      std::span<Field> fields) noexcept {
     constexpr bool full = std::is_same_v<Out, FullRequest>;
-    const auto block = small_block(data, size);
+    const auto block = first_block(data, size);
     const std::uint64_t lf = block.lf(), empty_line = lf & lf << 2;
     if (empty_line == 0) return size > block_bytes ? longer_head_bytes(data, size, out, fields) : 0;
     const std::uint64_t not_token = block.not_token(), up_to = empty_line ^ (empty_line - 1);
-    std::uint64_t carry = 0;
+    unsigned char carry = 0;
     const Names names = CEILING_HTTP_KERNEL::names_in<full>(block, lf, not_token, 0, carry);
     if (((block.mask_of(block.doubt()) & up_to) | (names.doubt & up_to >> 2)) != 0) return 0;
     const OneBlock marks{lf, (full ? names.ends : names.starts) & up_to >> 2, not_token, block.not_target()};

@@ -196,7 +196,9 @@ inline std::string describe(const http::Result& result, const http::Request& req
         return std::to_string(view.data() - input.data()) + "+" + std::to_string(view.size());
     };
     std::string text{http::reason(result.status)};
-    text += " consumed=" + std::to_string(result.consumed) + " method=" + std::to_string(static_cast<int>(request.method));
+    text += " consumed=" + std::to_string(result.consumed);
+    if (result.status == http::Status::incomplete) return text;
+    text += " method=" + std::to_string(static_cast<int>(request.method));
     if (result.status != http::Status::complete) return text;
     text += " target=" + where(request.target) + " host=" + where(request.host) + " inm=" + where(request.if_none_match);
     text += " ims=" + where(request.if_modified_since) + " length=" + std::to_string(request.content_length);

@@ -154,6 +154,8 @@ bool llhttp_may_reject(const http::FullRequest& ours, std::string_view bytes) {
     if (minor != '0' && minor != '1') return true;  // it knows 1.0 and 1.1                                           RFC 9110 2.5
     std::size_t lengths = 0;
     for (const http::Field& field : ours.fields) {
+        // Empty elements around chunked (RFC 9110 5.6.1.2).
+        if (http::detail::equals_without_case(field.name, "transfer-encoding") && field.value.size() != 7) return true;
         if (!http::detail::equals_without_case(field.name, "content-length")) continue;
         ++lengths;
         // Lists of equal numbers (RFC 9110 8.6), blanks behind the number (5.5), and numbers of many digits.
