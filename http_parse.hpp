@@ -1166,6 +1166,12 @@ struct Doubt {
     return {_mm512_setzero_si512(), 0};
 }
 
+// A mask in a general register, moved once: a compiler that sees where it comes from moves it again for each use.
+[[gnu::always_inline]] inline std::uint64_t moved(std::uint64_t mask) noexcept {
+    asm("" : "+r"(mask));
+    return mask;
+}
+
 struct Block {
     __m512i bytes, answers;
     __mmask64 cr_before;  // where the byte before is a CR
@@ -1173,9 +1179,11 @@ struct Block {
     [[gnu::always_inline]] static __mmask64 equal_to(__m512i bytes, const ByteVector& value) noexcept {
         return _mm512_cmpeq_epi8_mask(bytes, _mm512_load_si512(value.of));
     }
-    [[gnu::always_inline]] std::uint64_t lf() const noexcept { return equal_to(bytes, vectors.lf); }
-    [[gnu::always_inline]] std::uint64_t colon() const noexcept { return equal_to(bytes, vectors.colon); }
-    [[gnu::always_inline]] std::uint64_t not_token() const noexcept { return _mm512_movepi8_mask(_mm512_or_si512(bytes, answers)); }
+    [[gnu::always_inline]] std::uint64_t lf() const noexcept { return moved(equal_to(bytes, vectors.lf)); }
+    [[gnu::always_inline]] std::uint64_t colon() const noexcept { return moved(equal_to(bytes, vectors.colon)); }
+    [[gnu::always_inline]] std::uint64_t not_token() const noexcept {
+        return moved(_mm512_movepi8_mask(_mm512_or_si512(bytes, answers)));
+    }
     [[gnu::always_inline]] std::uint64_t not_target() const noexcept {
         return _kor_mask64(_mm512_testn_epi8_mask(answers, _mm512_set1_epi8(answer_target)), _mm512_movepi8_mask(bytes));
     }
@@ -1736,7 +1744,7 @@ struct Progress {
     Doubt doubt;
     std::uint64_t doubt_about_names;  // of the block before: its last bit may be that of the empty line, which is none
     std::uint64_t lf;                 // of the block before
-    unsigned char carry;              // out of it
+    std::uint8_t carry;               // out of it: a name goes on
 };
 
 inline constexpr std::size_t goes_on = ~std::size_t{0};
@@ -1748,10 +1756,14 @@ struct Names {
 
 template <bool full, class Block>
 [[gnu::always_inline]] inline Names names_in(const Block& block, std::uint64_t lf, std::uint64_t not_token, std::uint64_t lf_before,
-                                             unsigned char& carry) noexcept {
+                                             std::uint8_t& carry) noexcept {
     const std::uint64_t starts = lf << 1 | lf_before >> 63;
-    unsigned long long total;
-    carry = _addcarry_u64(carry, starts, ~not_token, &total);
+    std::uint64_t total = starts;
+    // total += ~not_token + carry, and the carry out of it. The intrinsic for this goes through memory in gcc 12.
+    asm("addb $-1, %[carry]\n\tadcq %[token], %[total]\n\tsetc %[carry]"
+        : [carry] "+q"(carry), [total] "+r"(total)
+        : [token] "r"(~not_token)
+        : "cc");
     const std::uint64_t ends = total & not_token;
     // An empty name, or one without a colon. A parse visits every end and looks at its byte; a scan does not.
     return {starts, ends, full ? ends & starts : ends & (starts | ~block.colon())};
@@ -1850,8 +1862,8 @@ template <class Marks>
     found.target_begin = target_begin;
     found.target_end = target_end;
 
-    // The first byte behind the method that no plain target holds should be the SP in front of the version.
-    std::uint64_t other = marks.not_target >> method_end >> 1 << 1 << method_end;
+    // The first byte that no plain target holds is the SP behind the method; the next should be the SP in front of the version.
+    std::uint64_t other = marks.not_target & (marks.not_target - 1);
     std::size_t at = 0;
     while (other == 0 && at + block_bytes < target_end) {
         at += block_bytes;
@@ -1868,16 +1880,16 @@ template <class Marks>
     return true;
 }
 
-// The value between a colon and an LF, without the CR and without blanks around it.
+// The value between a colon and an LF, without the CR and without blanks around it: nearly always there is one SP in front.
+[[gnu::noinline]] inline std::string_view unusual_value(const char* data, std::size_t colon, std::size_t lf) noexcept {
+    return trim({data + colon + 1, lf - colon - 2});
+}
 [[gnu::always_inline]] inline std::string_view value_between(const char* data, std::size_t colon, std::size_t lf) noexcept {
-    std::size_t begin = colon + 1, end = lf - 1;
-    begin += data[begin] == ' ' ? 1 : 0;
     // Of the bytes that a valid line holds, only blanks and the CR are not above SP.
-    if (static_cast<unsigned char>(data[begin]) <= ' ' || static_cast<unsigned char>(data[end - 1]) <= ' ') [[unlikely]] {
-        while (is_blank(data[begin])) ++begin;  // ends at the CR
-        while (end > begin && is_blank(data[end - 1])) --end;
-    }
-    return {data + begin, end - begin};
+    if (data[colon + 1] == ' ' && static_cast<unsigned char>(data[colon + 2]) > ' ' &&
+        static_cast<unsigned char>(data[lf - 2]) > ' ') [[likely]]
+        return {data + colon + 2, lf - colon - 3};
+    return unusual_value(data, colon, lf);
 }
 
 // Whether the field at `name` is the one of `wanted`, of which the first four letters are known to be equal. Four bytes at a time:
@@ -1901,18 +1913,18 @@ template <class Marks>
     return authority_of(value).valid;
 }
 
-// A line whose name begins as a known one does, and is not Host or Connection.
-[[gnu::noinline]] inline bool read_rare_line(const char* data, std::string_view name, std::size_t begin, std::size_t lf,
+// A line with a known name other than Host and Connection.
+[[gnu::noinline]] inline bool read_rare_line(const char* data, std::string_view name, std::string_view value,
                                              Resume& rare) noexcept {
-    const std::string_view value = value_between(data, begin + name.size() - 1, lf);
     const auto from = static_cast<std::uint32_t>(value.data() - data);
     const Resume::Range range{from, from + static_cast<std::uint32_t>(value.size())};
     return read_field(name.substr(0, name.size() - 1), value, range, rare) == Status::complete;
 }
 
-// Acts on the line that begins at `begin`, if its name is known. False where it is not beyond doubt.
-template <class Marks>
-[[gnu::always_inline]] inline bool read_line(const char* data, const Marks& marks, std::size_t begin, Findings& found,
+// Acts on the line that begins at `begin`, if its name is known. False where it is not beyond doubt. `value_behind` gives the value
+// behind the colon at a position.
+template <class ValueBehind>
+[[gnu::always_inline]] inline bool read_line(const char* data, std::size_t begin, ValueBehind value_behind, Findings& found,
                                              Rare& rare) noexcept {
     const std::uint32_t word = load_4(data + begin) | lower_case_4;
     const std::size_t slot = name_table.slot(word);
@@ -1921,7 +1933,7 @@ template <class Marks>
     if (word == host_word) {
         const std::size_t colon = begin + known_names[0].size() - 1;
         if (data[colon] != ':') return true;
-        const std::string_view value = value_between(data, colon, next_lf(marks, colon));
+        const std::string_view value = value_behind(colon);
         if ((found.seen & seen_host) != 0 || !is_authority(data, value)) return false;
         if ((found.seen & seen_absolute) == 0) found.host = value;
         found.seen |= seen_host;
@@ -1929,8 +1941,7 @@ template <class Marks>
     }
     if (word == connection_word) {
         if (!is_name(data + begin, known_names[1])) return true;
-        const std::size_t colon = begin + known_names[1].size() - 1;
-        const std::string_view value = value_between(data, colon, next_lf(marks, colon));
+        const std::string_view value = value_behind(begin + known_names[1].size() - 1);
         if (value.size() == 10 && (load_8(value.data()) | lower_case_8) == word_of("keep-ali") &&
             (load_4(value.data() + 6) | lower_case_4) == word_of("live")) [[likely]]
             found.seen |= seen_keep_alive;
@@ -1940,16 +1951,19 @@ template <class Marks>
     }
     const std::string_view name = known_names[name_table.index_in[slot]];
     if (!is_name(data + begin, name)) return true;
-    return read_rare_line(data, name, begin, next_lf(marks, begin), rare.begun(found));
+    return read_rare_line(data, name, value_behind(begin + name.size() - 1), rare.begun(found));
 }
 
 // Pass 2 of a scan: looks at the first letters of each line.
 template <class Marks>
 [[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t, Findings& found, Rare& rare,
                                                Request&, std::span<Field>) noexcept {
+    const auto value_behind = [&](std::size_t colon) __attribute__((always_inline)) {
+        return value_between(data, colon, next_lf(marks, colon));
+    };
     for (std::size_t index = 0; index < marks.blocks; ++index)
         for (std::uint64_t starts = marks.fields_in(index); starts != 0; starts &= starts - 1)
-            if (!read_line(data, marks, index * block_bytes + lowest_bit(starts), found, rare)) return false;
+            if (!read_line(data, index * block_bytes + lowest_bit(starts), value_behind, found, rare)) return false;
     return true;
 }
 
@@ -1957,19 +1971,26 @@ template <class Marks>
 template <class Marks>
 [[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t begin, Findings& found, Rare& rare,
                                                FullRequest& out, std::span<Field> fields) noexcept {
-    std::size_t count = 0;
-    for (std::size_t index = 0; index < marks.blocks; ++index)
+    Field* field = fields.data();
+    Field* const last = field + fields.size();
+    for (std::size_t index = 0; index < marks.blocks; ++index) {
+        const std::uint64_t lf_here = marks.lf_in(index);
         for (std::uint64_t ends = marks.fields_in(index); ends != 0; ends &= ends - 1) {
-            const std::size_t colon = index * block_bytes + lowest_bit(ends);
-            if (data[colon] != ':' || count == fields.size()) return false;
-            const std::size_t lf = next_lf(marks, colon);
-            fields[count] = {{data + begin, colon - begin}, value_between(data, colon, lf)};
-            ++count;
-            if (!read_line(data, marks, begin, found, rare)) return false;
+            const std::size_t bit = lowest_bit(ends), colon = index * block_bytes + bit;
+            if (data[colon] != ':' || field == last) return false;
+            const std::uint64_t lf_behind = lf_here >> bit;
+            const std::size_t lf = lf_behind != 0 ? colon + lowest_bit(lf_behind) : next_lf(marks, (index + 1) * block_bytes);
+            const std::string_view value = value_between(data, colon, lf);
+            *field = {{data + begin, colon - begin}, value};
+            ++field;
+            if (!read_line(
+                    data, begin, [value](std::size_t) { return value; }, found, rare))
+                return false;
             begin = lf + 1;
         }
+    }
     out.method_name = {data, found.target_begin - 1};
-    out.fields = fields.first(count);
+    out.fields = fields.first(static_cast<std::size_t>(field - fields.data()));
     return true;
 }
 
@@ -2037,7 +2058,7 @@ template <class Out>
     const std::uint64_t lf = block.lf(), empty_line = lf & lf << 2;
     if (empty_line == 0) return size > block_bytes ? longer_head_bytes(data, size, out, fields) : 0;
     const std::uint64_t not_token = block.not_token(), up_to = empty_line ^ (empty_line - 1);
-    unsigned char carry = 0;
+    std::uint8_t carry = 0;
     const Names names = CEILING_HTTP_KERNEL::names_in<full>(block, lf, not_token, 0, carry);
     if (((block.mask_of(block.doubt()) & up_to) | (names.doubt & up_to >> 2)) != 0) return 0;
     const OneBlock marks{lf, (full ? names.ends : names.starts) & up_to >> 2, not_token, block.not_target()};
