@@ -138,6 +138,7 @@ class Interrupted(Program):
         said, _ = running.communicate(timeout=30)
         self.assertEqual(running.returncode, cli.EXIT_INTERRUPTED, said)
         self.assertEqual(left_behind(marker), [])
+        self.assertEqual(list(Path(tempfile.gettempdir()).glob(f"ceiling-{marker}*")), [])
         kept = json.loads(results.read_text())
         self.assertFalse(kept["complete"])
         self.assertGreaterEqual(len(kept["runs"]), 2)

@@ -144,18 +144,29 @@ def start_server(spec: ServerSpec, placement: Placement, workers: int,
                  answer_seconds_max: float = ANSWER_SECONDS_MAX) -> Iterator[Server]:
     """Starts the server on the server's CPUs and yields it once it answers; stops its whole tree afterwards, whatever
     happens inside. Raises ServerError with a sentence if it does not come up."""
-    work = Path(tempfile.mkdtemp(prefix=f"ceiling-{spec.name}-"))
-    server = None
+    work: Optional[Path] = None
+    server: Optional[Server] = None
     try:
-        # Workers of nginx and haproxy may change their user: the scratch folder must let them in.
-        work.chmod(0o755)
         with uninterrupted():
+            work = Path(tempfile.mkdtemp(prefix=f"ceiling-{spec.name}-"))
+            work.chmod(0o755)       # workers of nginx and haproxy may change their user: the folder must let them in
             server = _launch(spec, placement, workers, work)
         _wait_until_it_answers(server, answer_seconds_max)
         yield server
     finally:
-        if server is not None:
-            server.stop()
+        try:
+            with uninterrupted():
+                _clean_up(server, work)
+        except KeyboardInterrupt:       # it came meanwhile and was let in behind the cleaning, or just before it
+            _clean_up(server, work)
+            raise
+
+
+def _clean_up(server: Optional[Server], work: Optional[Path]) -> None:
+    """Stops the server and removes its folder; may be called twice."""
+    if server is not None:
+        server.stop()
+    if work is not None:
         shutil.rmtree(work, ignore_errors=True)
 
 
