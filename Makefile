@@ -49,7 +49,7 @@ variant_flags  = $(variant_$(VARIANT)) $(march_flag)
 remember = $(shell mkdir -p $(dir $(1)) && echo '$(2)' | cmp -s - $(1) || echo '$(2)' > $(1))
 quoted   = $(subst ','"'"',$(1))
 
-.PHONY: microbench all test test-quick test-asan test-tsan test-binaries headers floor bench simulate fuzz soak tidy format format-check static install clean help
+.PHONY: microbench fuzz-quick all test test-quick test-asan test-tsan test-binaries headers floor bench simulate fuzz soak tidy format format-check static install clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
@@ -214,13 +214,20 @@ build/microbench/parse_bench: $(bench_objects)
 # The parser's fuzz targets, two of them beside the same rivals. Their seeds are the conformance cases.
 fuzz_parse_flags := -O1 -g -D_GLIBCXX_ASSERTIONS -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 fuzz_rivals      := $(addprefix build/fuzz/c/,picohttpparser.o llhttp.o api.o http.o)
-build/fuzz/parse_%: tests/fuzz/parse_%.cpp $(fuzz_rivals) Makefile
+fuzz_parse_targets := parse_kernels parse_rivals parse_body
+$(addprefix build/fuzz/,$(fuzz_parse_targets)): build/fuzz/%: tests/fuzz/%.cpp $(fuzz_rivals) Makefile
 	clang++ $(common) $(fuzz_parse_flags) -MMD -MP -MF $@.d -MT $@ -o $@ $< $(fuzz_rivals)
 	tests/fuzz/seeds.py build/fuzz/corpus
 
 build/fuzz/c/%.o: build/rivals/versions
 	@mkdir -p $(@D)
 	clang -w -O1 -g -fsanitize=fuzzer-no-link,address -c -o $@ $(firstword $(wildcard build/rivals/*/$*.c))
+
+# A short look by the parser's targets, the same on every run; for continuous integration.
+fuzz-quick: $(addprefix build/fuzz/,$(fuzz_parse_targets))   ## a few thousand runs of each of the parser's fuzz targets; needs tools/setup fuzz
+	for target in $(fuzz_parse_targets); do \
+	    build/fuzz/$$target -runs=3000 -seed=1 -max_len=600 -artifact_prefix=build/fuzz/ build/fuzz/corpus/$$target tests/fuzz/corpus/$$target \
+	        2> build/fuzz/$$target.log || { cat build/fuzz/$$target.log; exit 1; }; done
 
 # ---- style -------------------------------------------------------------------------------------------------------------------
 
