@@ -1706,7 +1706,7 @@ constexpr Result Body::discard(std::string_view input) noexcept {
 //     lf          ...............1...........1.......1.1
 //     empty line  .....................................1    an LF two places behind another
 //     starts      ................1...........1.......1.    behind each LF
-//     not_token   ...11...1.....11....11.1..11...11.1111
+//     not_token   ...111....1...11....11.1..11...11.1111
 //     names       ................1111........111.......    the ones of ~not_token that adding `starts` to it has turned to zeros
 //     ends        ....................1..........1....1.    the first byte behind a name, which must be a colon, and not at a start
 //
