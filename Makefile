@@ -206,7 +206,7 @@ build/microbench/%.o: microbench/%.cpp build/microbench/flags build/rivals/versi
 # Strict is what the others are; warnings of other people's sources are not ours.
 build/microbench/c/%.o: build/rivals/versions build/microbench/flags
 	@mkdir -p $(@D)
-	$(CXX) -x c -w $(bench_flags) -DHTTP_PARSER_STRICT=1 -c -o $@ $(firstword $(wildcard build/rivals/*/$*.c))
+	$(CXX) -x c -w $(bench_flags) -DHTTP_PARSER_STRICT=1 -c -o $@ build/rivals/*/$*.c
 
 build/microbench/parse_bench: $(bench_objects)
 	$(CXX) -pthread $(bench_flags) $(CXXFLAGS) -o $@ $^ -lbenchmark $(LDFLAGS)
@@ -221,7 +221,7 @@ $(addprefix build/fuzz/,$(fuzz_parse_targets)): build/fuzz/%: tests/fuzz/%.cpp $
 
 build/fuzz/c/%.o: build/rivals/versions
 	@mkdir -p $(@D)
-	clang -w -O1 -g -fsanitize=fuzzer-no-link,address -c -o $@ $(firstword $(wildcard build/rivals/*/$*.c))
+	clang -w -O1 -g -fsanitize=fuzzer-no-link,address -c -o $@ build/rivals/*/$*.c
 
 # A short look by the parser's targets, the same on every run; for continuous integration.
 fuzz-quick: $(addprefix build/fuzz/,$(fuzz_parse_targets))   ## a few thousand runs of each of the parser's fuzz targets; needs tools/setup fuzz
