@@ -548,7 +548,8 @@ private:
         content_at_ = 0;
         if (status == 200) {
             const unsigned newest = scene_.version;
-            unsigned version = scene_.version_at(answered_ms());
+            const std::uint64_t since = answered_ms();
+            unsigned version = scene_.version_at(since - std::min(since, late()));
             while (version < newest && scene_.size(version) != length) ++version;
             if (scene_.size(version) != length) return kernel_.violate("Content-Length is %llu and should be %llu:\n%s", static_cast<unsigned long long>(length), static_cast<unsigned long long>(scene_.size(version)), head.c_str());
             content_ = scene_.filled ? std::string() : scene_.text(version);
