@@ -99,9 +99,9 @@ struct Inspector;
 template <class Response>
 struct Run {
     const Response* response = nullptr;
-    std::uint64_t offset = 0;  ///< bytes of the first response already sent; less than its size
-    std::uint16_t count = 0;   ///< 0: nothing is owed
-    std::uint16_t stamp = 0;   ///< the protocol's own mark on the bytes of the first response (HTTP: its Date)
+    std::uint64_t offset = 0;   ///< bytes of the first response already sent; less than its size
+    std::uint16_t count = 0;    ///< 0: nothing is owed
+    std::uint16_t stamp = 0;    ///< the protocol's own mark on the bytes of the first response (HTTP: its Date)
     std::uint32_t lent = none;  ///< the reactor's: the buffer that holds a request's beginning; here to fill the hole
 };
 
@@ -133,8 +133,8 @@ struct Bytes {
 ///   Partial   what it knows of a request that is cut in two, kept beside its bytes
 ///   Response  what a run points to; lives until the run is paid (see hold)
 template <class P>
-concept Protocol = requires(P p, const P q, typename P::State& state, typename P::Partial& partial,
-                            Run<typename P::Response>& run, const typename P::Response& response, std::string_view input) {
+concept Protocol = requires(P p, const P q, typename P::State& state, typename P::Partial& partial, Run<typename P::Response>& run,
+                            const typename P::Response& response, std::string_view input) {
     requires sizeof(typename P::State) <= 24 && std::is_trivially_copyable_v<typename P::State>;
     requires std::is_trivially_copyable_v<typename P::Partial>;
     /// Looks at the first request in `input`. Leaves `state` and `partial` ready for the next when it consumes one.
@@ -158,7 +158,7 @@ concept Protocol = requires(P p, const P q, typename P::State& state, typename P
     p.drain();
 };
 
-// ------------------------------------------------------------------------------------------------------------- the seam
+    // ------------------------------------------------------------------------------------------------------------- the seam
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CEILING_SANITIZED  // gcc's way to say it
@@ -197,7 +197,9 @@ inline ssize_t send(int fd, const void* data, std::size_t size, int flags) noexc
 inline int accept4(int fd, sockaddr* peer, socklen_t* peer_bytes, int flags) noexcept {
     return static_cast<int>(call(SYS_accept4, fd, reinterpret_cast<long>(peer), reinterpret_cast<long>(peer_bytes), flags));
 }
-inline int close(int fd) noexcept { return static_cast<int>(call(SYS_close, fd, 0, 0, 0)); }
+inline int close(int fd) noexcept {
+    return static_cast<int>(call(SYS_close, fd, 0, 0, 0));
+}
 #else
 using ::accept4;
 using ::close;
@@ -224,9 +226,7 @@ struct Linux {
     static int epoll_wait(int epoll, epoll_event* events, int count, int timeout_ms) {
         return ::epoll_wait(epoll, events, count, timeout_ms);
     }
-    static int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
-        return ::epoll_ctl(epoll, operation, fd, event);
-    }
+    static int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) { return ::epoll_ctl(epoll, operation, fd, event); }
     /// Would a registration report EPOLLOUT, or an error, at once?
     static bool writable(int fd) {
         pollfd asked{fd, POLLOUT, 0};
@@ -266,65 +266,64 @@ struct Linux {
 
 /// One counter per fate, so that no event of interest is silent.
 enum class Count : std::uint8_t {
-    accepted,            ///< connections taken from the accept queue
-    closed,              ///< connections closed by us, for whatever reason
-    handed_over,         ///< connections given to a less loaded reactor
-    answered,            ///< responses that became owed
+    accepted,     ///< connections taken from the accept queue
+    closed,       ///< connections closed by us, for whatever reason
+    handed_over,  ///< connections given to a less loaded reactor
+    answered,     ///< responses that became owed
     received_bytes,
     sent_bytes,
-    waits,               ///< calls of epoll_wait
-    events,              ///< events they reported
-    receives,            ///< calls of recv
-    receives_empty,      ///< of these, EAGAIN: a call that brought nothing
-    sends,               ///< calls of send and sendfile
-    sends_blocked,       ///< of these, EAGAIN: the peer reads slower than we answer
-    peer_finished,       ///< connections ended by the peer's FIN
-    peer_reset,          ///< connections ended by a network error: ECONNRESET, EPIPE, ETIMEDOUT, ...
-    timeout_head,        ///< too slow with a request head
-    timeout_body,        ///< too slow with a request's content
-    timeout_idle,        ///< idle for too long
-    timeout_write,       ///< did not read our answers
-    timeout_linger,      ///< did not end after we had
-    accept_error,        ///< connections that died in the accept queue
-    accept_exhausted,    ///< times the listener rested: no descriptors, no memory, or the connection limit
-    register_failed,     ///< connections refused because epoll_ctl had no memory or watches left
-    buffer_exhausted,    ///< connections refused because no buffer could be lent
-    drain_cut,           ///< connections cut off at the end of the drain timeout
+    waits,             ///< calls of epoll_wait
+    events,            ///< events they reported
+    receives,          ///< calls of recv
+    receives_empty,    ///< of these, EAGAIN: a call that brought nothing
+    sends,             ///< calls of send and sendfile
+    sends_blocked,     ///< of these, EAGAIN: the peer reads slower than we answer
+    peer_finished,     ///< connections ended by the peer's FIN
+    peer_reset,        ///< connections ended by a network error: ECONNRESET, EPIPE, ETIMEDOUT, ...
+    timeout_head,      ///< too slow with a request head
+    timeout_body,      ///< too slow with a request's content
+    timeout_idle,      ///< idle for too long
+    timeout_write,     ///< did not read our answers
+    timeout_linger,    ///< did not end after we had
+    accept_error,      ///< connections that died in the accept queue
+    accept_exhausted,  ///< times the listener rested: no descriptors, no memory, or the connection limit
+    register_failed,   ///< connections refused because epoll_ctl had no memory or watches left
+    buffer_exhausted,  ///< connections refused because no buffer could be lent
+    drain_cut,         ///< connections cut off at the end of the drain timeout
     count_
 };
 inline constexpr std::size_t counts = static_cast<std::size_t>(Count::count_);
 inline constexpr std::array<std::string_view, counts> count_names = {
-    "accepted",     "closed",        "handed_over",   "answered",       "received_bytes",   "sent_bytes",
-    "waits",        "events",        "receives",      "receives_empty", "sends",            "sends_blocked",
-    "peer_finished", "peer_reset",   "timeout_head",  "timeout_body",   "timeout_idle",     "timeout_write",
-    "timeout_linger", "accept_error", "accept_exhausted", "register_failed", "buffer_exhausted", "drain_cut"};
+    "accepted",        "closed",           "handed_over",    "answered",      "received_bytes", "sent_bytes",    "waits",
+    "events",          "receives",         "receives_empty", "sends",         "sends_blocked",  "peer_finished", "peer_reset",
+    "timeout_head",    "timeout_body",     "timeout_idle",   "timeout_write", "timeout_linger", "accept_error",  "accept_exhausted",
+    "register_failed", "buffer_exhausted", "drain_cut"};
 
 /// What each counts, in the words of the monitoring page.
-inline constexpr std::array<const char*, counts> count_helps = {
-    "Connections taken from the accept queue.",
-    "Connections closed by the server, for whatever reason.",
-    "Connections given to a less loaded thread.",
-    "Responses that became owed.",
-    "Bytes received.",
-    "Bytes sent.",
-    "Calls of epoll_wait.",
-    "Events they reported.",
-    "Calls of recv.",
-    "Calls of recv that brought nothing.",
-    "Calls of send and sendfile.",
-    "Calls of send that found the socket full.",
-    "Connections ended by the peer.",
-    "Connections ended by a network error.",
-    "Connections too slow with a request head.",
-    "Connections too slow with a request's content.",
-    "Connections idle for too long.",
-    "Connections that did not read their answers.",
-    "Connections that did not end after the server had.",
-    "Connections that died in the accept queue.",
-    "Times a listener rested for want of descriptors, memory or room.",
-    "Connections refused because they could not be registered.",
-    "Connections refused because no buffer could be lent.",
-    "Connections cut off at the end of the drain timeout."};
+inline constexpr std::array<const char*, counts> count_helps = {"Connections taken from the accept queue.",
+                                                                "Connections closed by the server, for whatever reason.",
+                                                                "Connections given to a less loaded thread.",
+                                                                "Responses that became owed.",
+                                                                "Bytes received.",
+                                                                "Bytes sent.",
+                                                                "Calls of epoll_wait.",
+                                                                "Events they reported.",
+                                                                "Calls of recv.",
+                                                                "Calls of recv that brought nothing.",
+                                                                "Calls of send and sendfile.",
+                                                                "Calls of send that found the socket full.",
+                                                                "Connections ended by the peer.",
+                                                                "Connections ended by a network error.",
+                                                                "Connections too slow with a request head.",
+                                                                "Connections too slow with a request's content.",
+                                                                "Connections idle for too long.",
+                                                                "Connections that did not read their answers.",
+                                                                "Connections that did not end after the server had.",
+                                                                "Connections that died in the accept queue.",
+                                                                "Times a listener rested for want of descriptors, memory or room.",
+                                                                "Connections refused because they could not be registered.",
+                                                                "Connections refused because no buffer could be lent.",
+                                                                "Connections cut off at the end of the drain timeout."};
 
 /// Counters with one writer and any number of readers. A relaxed load and store is one plain `add` for the writer.
 class alignas(64) Counters {
@@ -456,9 +455,7 @@ private:
     friend struct Inspector;
     static constexpr std::size_t page = 4096;
     static std::uint32_t index_of(std::uint64_t top) noexcept { return static_cast<std::uint32_t>(top); }
-    static std::uint64_t tagged(std::uint64_t top, std::uint32_t index) noexcept {
-        return (((top >> 32) + 1) << 32) | index;
-    }
+    static std::uint64_t tagged(std::uint64_t top, std::uint32_t index) noexcept { return (((top >> 32) + 1) << 32) | index; }
     std::atomic<std::uint32_t>& next(std::uint32_t index) noexcept {
         return reinterpret_cast<std::atomic<std::uint32_t>*>(next_.data())[index];
     }
@@ -473,14 +470,14 @@ private:
 
 /// What the caller decides. Timeouts in milliseconds; 0 means no limit, but for the drain, which then cuts at once.
 struct Settings {
-    std::uint32_t descriptors_max = 1024;   ///< size of the table: descriptors are below this (getrlimit(2), RLIMIT_NOFILE)
-    std::uint32_t connections_max = 1000;   ///< more wait in the accept queue
-    std::size_t input_bytes = 32768;        ///< the hot buffer and each lent one: the longest request head, or more
+    std::uint32_t descriptors_max = 1024;  ///< size of the table: descriptors are below this (getrlimit(2), RLIMIT_NOFILE)
+    std::uint32_t connections_max = 1000;  ///< more wait in the accept queue
+    std::size_t input_bytes = 32768;       ///< the hot buffer and each lent one: the longest request head, or more
     std::uint32_t head_timeout_ms = 10000;
     std::uint32_t idle_timeout_ms = 60000;  ///< also for each piece of content, and for a reader that does not read
     std::uint32_t drain_timeout_ms = 5000;
-    std::uint32_t delay_ms = 0;             ///< every answer is held for so long; 0: for no time
-    bool balance = true;                    ///< false: connections stay where the kernel's hash put them
+    std::uint32_t delay_ms = 0;  ///< every answer is held for so long; 0: for no time
+    bool balance = true;         ///< false: connections stay where the kernel's hash put them
 };
 
 template <Protocol P, class Sys>
@@ -554,9 +551,7 @@ private:
         seats_[seat].orders.fetch_or(order, std::memory_order_release);
         Sys::event_raise(seats_[seat].wake);
     }
-    Connection<P>& at(std::uint32_t fd) noexcept {
-        return *std::launder(reinterpret_cast<Connection<P>*>(table_.data()) + fd);
-    }
+    Connection<P>& at(std::uint32_t fd) noexcept { return *std::launder(reinterpret_cast<Connection<P>*>(table_.data()) + fd); }
 
     Settings settings_;
     Mapping table_;
@@ -687,7 +682,7 @@ private:
         load(c);
         for (int turn = 0; turn < turns_max; ++turn) {
             if (const Step s = flush(c); s != Step::progress) return s;  // 1. pay what is owed
-            if (answer(c)) {                                              // 2. answer every whole request that is here
+            if (answer(c)) {                                             // 2. answer every whole request that is here
                 if (group_.settings().delay_ms != 0) return Step::hold;
                 continue;  // and pay
             }
@@ -726,10 +721,15 @@ private:
                 continue;
             }
             switch (sent == 0 ? EIO : errno) {  // 0: the file is shorter than it was; the answer cannot be finished
-                case EAGAIN: counters_.add(Count::sends_blocked); return Step::wait;
-                case EINTR: continue;
-                case EBADF: case EFAULT: case EINVAL: case ENOTSOCK: case EMSGSIZE: case EDESTADDRREQ: abort_on_bug("send");
-                default: counters_.add(Count::peer_reset); return Step::end;  // EPIPE, ECONNRESET, ENOBUFS, ENOMEM, ...
+            case EAGAIN: counters_.add(Count::sends_blocked); return Step::wait;
+            case EINTR: continue;
+            case EBADF:
+            case EFAULT:
+            case EINVAL:
+            case ENOTSOCK:
+            case EMSGSIZE:
+            case EDESTADDRREQ: abort_on_bug("send");
+            default: counters_.add(Count::peer_reset); return Step::end;  // EPIPE, ECONNRESET, ENOBUFS, ENOMEM, ...
             }
         }
         if (!c.is(closing) || c.is(lingering)) return Step::progress;
@@ -815,10 +815,13 @@ private:
             return Step::end;
         }
         switch (errno) {
-            case EAGAIN: counters_.add(Count::receives_empty); return Step::wait;
-            case EINTR: return Step::progress;
-            case EBADF: case EFAULT: case EINVAL: case ENOTSOCK: abort_on_bug("recv");
-            default: counters_.add(Count::peer_reset); return Step::end;  // ECONNRESET, ETIMEDOUT, ENOMEM, ...
+        case EAGAIN: counters_.add(Count::receives_empty); return Step::wait;
+        case EINTR: return Step::progress;
+        case EBADF:
+        case EFAULT:
+        case EINVAL:
+        case ENOTSOCK: abort_on_bug("recv");
+        default: counters_.add(Count::peer_reset); return Step::end;  // ECONNRESET, ETIMEDOUT, ENOMEM, ...
         }
     }
 
@@ -939,10 +942,16 @@ private:
                 continue;
             }
             switch (errno) {
-                case EAGAIN: return;
-                case EMFILE: case ENFILE: case ENOBUFS: case ENOMEM: return rest(door);
-                case EBADF: case EFAULT: case EINVAL: case ENOTSOCK: abort_on_bug("accept4");
-                default: counters_.add(Count::accept_error);  // EINTR, ECONNABORTED, EPERM and the network errors of accept(2)
+            case EAGAIN: return;
+            case EMFILE:
+            case ENFILE:
+            case ENOBUFS:
+            case ENOMEM: return rest(door);
+            case EBADF:
+            case EFAULT:
+            case EINVAL:
+            case ENOTSOCK: abort_on_bug("accept4");
+            default: counters_.add(Count::accept_error);  // EINTR, ECONNABORTED, EPERM and the network errors of accept(2)
             }
         }
     }
@@ -986,8 +995,9 @@ private:
             return ours;
         }
         switch (errno) {
-            case ENOMEM: case ENOSPC: break;
-            default: abort_on_bug("epoll_ctl");
+        case ENOMEM:
+        case ENOSPC: break;
+        default: abort_on_bug("epoll_ctl");
         }
         counters_.add(Count::register_failed);
         if (!ours) target.held.fetch_sub(1, std::memory_order_relaxed);
@@ -1263,7 +1273,8 @@ private:
         const auto fd = static_cast<std::uint32_t>(descriptor(c));
         std::uint32_t before = l.last;
         if (kind != Waiting::turn) {
-            while (before != none && static_cast<std::int32_t>(group_.at(before).since_ms - since_ms) > 0) before = group_.at(before).prev;
+            while (before != none && static_cast<std::int32_t>(group_.at(before).since_ms - since_ms) > 0)
+                before = group_.at(before).prev;
         }
         c.waiting = kind;
         c.since_ms = since_ms;
@@ -1296,9 +1307,9 @@ private:
     // The connection that is being driven: valid from load to settle.
     Input input_;
     typename P::Partial partial_{};
-    bool emptied_ = false;            ///< the last read left the socket empty
-    bool progress_ = false;           ///< something was answered, sent, or taken as content
-    std::uint64_t sent_to_new_ = 0;   ///< bytes sent to a connection before it was registered anywhere
+    bool emptied_ = false;           ///< the last read left the socket empty
+    bool progress_ = false;          ///< something was answered, sent, or taken as content
+    std::uint64_t sent_to_new_ = 0;  ///< bytes sent to a connection before it was registered anywhere
 
     std::uint32_t now_ms_;
     bool freed_ = false;         ///< a connection was closed in this turn

@@ -41,8 +41,8 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -106,8 +106,12 @@ std::string format(const char* text, ...) {  // NOLINT(cert-dcl50-cpp): the comp
 }
 
 /// The system refused `what`: "listen 127.0.0.1:8080: Address already in use".
-[[noreturn]] void fail(const std::string& what, int error = errno) { throw Failure{1, what + ": " + std::strerror(error)}; }
-[[noreturn]] void misuse(const std::string& text) { throw Failure{2, text}; }
+[[noreturn]] void fail(const std::string& what, int error = errno) {
+    throw Failure{1, what + ": " + std::strerror(error)};
+}
+[[noreturn]] void misuse(const std::string& text) {
+    throw Failure{2, text};
+}
 
 /// A file descriptor that closes itself.
 class Fd {
@@ -139,7 +143,7 @@ struct Options {
     std::vector<std::string> listen;
     unsigned threads = 0;  ///< 0: one per CPU this process may use
     Source source = Source::text;
-    std::string body = "hello";  ///< the text itself, or the path of the file or tree
+    std::string body = "hello";    ///< the text itself, or the path of the file or tree
     std::uint64_t body_bytes = 0;  ///< of a filled body
     unsigned status = 200;
     std::vector<std::string> headers;  ///< "Name: value"
@@ -178,8 +182,8 @@ std::uint64_t parse_count(std::string_view name, std::string_view text, std::uin
     if (shift != 0) suffix = {};
     const bool number = error == std::errc() && end != text.data() && suffix.empty();
     if (!number || value > (most >> shift) || (value << shift) < least) {
-        misuse(format("%.*s %.*s: expected a whole number from %" PRIu64 " to %" PRIu64, static_cast<int>(name.size()),
-                      name.data(), static_cast<int>(text.size()), text.data(), least, most));
+        misuse(format("%.*s %.*s: expected a whole number from %" PRIu64 " to %" PRIu64, static_cast<int>(name.size()), name.data(),
+                      static_cast<int>(text.size()), text.data(), least, most));
     }
     return value << shift;
 }
@@ -235,7 +239,8 @@ void add_header(Options& options, std::string_view name, std::string_view text) 
     while (!value.empty() && (value.front() == ' ' || value.front() == '\t')) value.remove_prefix(1);
     if (!is_field_value(value)) misuse(std::string(name) + " " + std::string(field) + ": the value holds a control character");
     for (const char* ours : {"date", "content-length", "transfer-encoding", "connection"}) {
-        if (equals_without_case(field, ours)) misuse(std::string(name) + " " + std::string(field) + ": this field is the server's own");
+        if (equals_without_case(field, ours))
+            misuse(std::string(name) + " " + std::string(field) + ": this field is the server's own");
     }
     if (equals_without_case(field, "content-type")) {
         options.type = value;
@@ -264,6 +269,8 @@ struct OptionRow {
     void (*apply)(Options&, std::string_view name, std::string_view text);
 };
 
+// One option a row, as a table.
+// clang-format off
 #define CEILING_TAKE [](Options & o, [[maybe_unused]] std::string_view name, [[maybe_unused]] std::string_view text)
 constexpr OptionRow option_rows[] = {
     {"--listen", "ADDR:PORT", "where to listen, may repeat: IPv4, [IPv6] or unix:PATH; port 0 picks one (127.0.0.1:8080)",
@@ -322,6 +329,7 @@ constexpr OptionRow option_rows[] = {
     {"--version", nullptr, "print version, compiler and kernels and exit", CEILING_TAKE { o.version = true; }},
 };
 #undef CEILING_TAKE
+// clang-format on
 
 /// Reads the command line; both `--name value` and `--name=value`. Throws Failure with status 2.
 Options parse_options(int argc, char** argv) {
@@ -331,8 +339,8 @@ Options parse_options(int argc, char** argv) {
         const std::string_view word = argv[i];
         const std::size_t equals = word.find('=');
         const std::string_view name = word.substr(0, equals);
-        const auto* row = std::find_if(std::begin(option_rows), std::end(option_rows),
-                                       [&](const OptionRow& r) { return name == r.name; });
+        const auto* row =
+            std::find_if(std::begin(option_rows), std::end(option_rows), [&](const OptionRow& r) { return name == r.name; });
         if (row == std::end(option_rows)) misuse("unknown option " + std::string(word) + " (--help lists them)");
         std::string_view text;
         if (row->takes == nullptr) {
@@ -362,8 +370,9 @@ std::string help_text() {
         left.resize(std::max<std::size_t>(left.size() + 1, 26), ' ');
         text += left + row.help + "\n";
     }
-    text += "\nSizes take a suffix k, m or g. SIGTERM and SIGINT drain and exit, a second one exits at once; SIGHUP reads --file\n"
-            "and --root again; SIGUSR1 prints the counters.\n";
+    text +=
+        "\nSizes take a suffix k, m or g. SIGTERM and SIGINT drain and exit, a second one exits at once; SIGHUP reads --file\n"
+        "and --root again; SIGUSR1 prints the counters.\n";
     return text;
 }
 
@@ -423,9 +432,9 @@ struct Response {
     std::string_view head;      ///< status line to empty line, with blanks where Date will stand
     std::uint32_t date_at = 0;  ///< offset of Date's value in `head`; 0: no Date
     std::uint16_t status = 0;
-    std::uint32_t number = 0;   ///< its place in the site, so that a connection can remember it in 24 bits
-    std::uint16_t hot = 0;      ///< each thread keeps copies of it ready, back to back: which of them, from 1; 0: it does not
-    std::string_view content;   ///< in memory, or, if empty,
+    std::uint32_t number = 0;       ///< its place in the site, so that a connection can remember it in 24 bits
+    std::uint16_t hot = 0;          ///< each thread keeps copies of it ready, back to back: which of them, from 1; 0: it does not
+    std::string_view content;       ///< in memory, or, if empty,
     std::uint64_t file_offset = 0;  ///< ... so many bytes of the site's file from here
     std::uint64_t file_bytes = 0;
     const Response* closing = nullptr;  ///< the same answer with `Connection: close`
@@ -471,8 +480,8 @@ public:
     }
 
     // The fixed answers of any site.
-    Forms ok{};            ///< the body; unused by a tree
-    Forms allowed{};       ///< 204 with Allow, for OPTIONS
+    Forms ok{};       ///< the body; unused by a tree
+    Forms allowed{};  ///< 204 with Allow, for OPTIONS
     Forms not_found{}, method_not_allowed{}, request_timeout{}, expectation_failed{}, not_implemented{}, unavailable{};
     std::array<std::array<const Response*, 2>, 64> rejected{};  ///< by http::Status, [is HEAD]; all close
     const Response* go_ahead = nullptr;                         ///< 100 Continue
@@ -506,7 +515,8 @@ private:
     void append_to_file(std::string_view content);
     Forms write(unsigned status, const std::string& fields, const Content& content, bool has_length = true);
     Forms write_note(unsigned status, const std::string& fields, std::string note);
-    const Response* add(unsigned status, std::string_view persistence, const std::string& fields, const Content& content, bool has_length, bool is_head);
+    const Response* add(unsigned status, std::string_view persistence, const std::string& fields, const Content& content,
+                        bool has_length, bool is_head);
     const Response* enter(Response response);
     void make_hot(const Forms& forms);
 
@@ -521,44 +531,44 @@ private:
 
 const char* reason_phrase(unsigned status) {
     switch (status) {
-        case 100: return "Continue";
-        case 200: return "OK";
-        case 201: return "Created";
-        case 202: return "Accepted";
-        case 203: return "Non-Authoritative Information";
-        case 204: return "No Content";
-        case 205: return "Reset Content";
-        case 206: return "Partial Content";
-        case 301: return "Moved Permanently";
-        case 302: return "Found";
-        case 303: return "See Other";
-        case 304: return "Not Modified";
-        case 307: return "Temporary Redirect";
-        case 308: return "Permanent Redirect";
-        case 400: return "Bad Request";
-        case 401: return "Unauthorized";
-        case 403: return "Forbidden";
-        case 404: return "Not Found";
-        case 405: return "Method Not Allowed";
-        case 408: return "Request Timeout";
-        case 409: return "Conflict";
-        case 410: return "Gone";
-        case 413: return "Content Too Large";
-        case 414: return "URI Too Long";
-        case 417: return "Expectation Failed";
-        case 418: return "I'm a teapot";
-        case 421: return "Misdirected Request";
-        case 422: return "Unprocessable Content";
-        case 425: return "Too Early";
-        case 429: return "Too Many Requests";
-        case 431: return "Request Header Fields Too Large";
-        case 500: return "Internal Server Error";
-        case 501: return "Not Implemented";
-        case 502: return "Bad Gateway";
-        case 503: return "Service Unavailable";
-        case 504: return "Gateway Timeout";
-        case 505: return "HTTP Version Not Supported";
-        default: return "";  // optional, the space before it is not (RFC 9112 4)
+    case 100: return "Continue";
+    case 200: return "OK";
+    case 201: return "Created";
+    case 202: return "Accepted";
+    case 203: return "Non-Authoritative Information";
+    case 204: return "No Content";
+    case 205: return "Reset Content";
+    case 206: return "Partial Content";
+    case 301: return "Moved Permanently";
+    case 302: return "Found";
+    case 303: return "See Other";
+    case 304: return "Not Modified";
+    case 307: return "Temporary Redirect";
+    case 308: return "Permanent Redirect";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 409: return "Conflict";
+    case 410: return "Gone";
+    case 413: return "Content Too Large";
+    case 414: return "URI Too Long";
+    case 417: return "Expectation Failed";
+    case 418: return "I'm a teapot";
+    case 421: return "Misdirected Request";
+    case 422: return "Unprocessable Content";
+    case 425: return "Too Early";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 502: return "Bad Gateway";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
+    default: return "";  // optional, the space before it is not (RFC 9112 4)
     }
 }
 
@@ -567,10 +577,10 @@ Site* Site::load(const Options& options) {
     site->write_fixed();
     site->write_rejections();
     switch (options.source) {
-        case Options::Source::text: site->load_text(); break;
-        case Options::Source::file: site->load_file(); break;
-        case Options::Source::tree: site->load_tree(); break;
-        case Options::Source::filled: site->load_filled(); break;
+    case Options::Source::text: site->load_text(); break;
+    case Options::Source::file: site->load_file(); break;
+    case Options::Source::tree: site->load_tree(); break;
+    case Options::Source::filled: site->load_filled(); break;
     }
     return site.release();
 }
@@ -692,7 +702,9 @@ std::string extra_fields(const Options& options) {
 }
 
 /// Statuses that never have content (RFC 9110 15.3.5, 15.3.6, 15.4.5).
-bool forbids_content(unsigned status) { return status == 204 || status == 205 || status == 304; }
+bool forbids_content(unsigned status) {
+    return status == 204 || status == 205 || status == 304;
+}
 
 void Site::make_hot(const Forms& forms) {
     for (const auto& form : forms) {
@@ -764,15 +776,31 @@ std::string read_file(const std::string& path, std::uint64_t most, int flags = 0
 class MimeTable {
 public:
     MimeTable() {
-        for (const auto& [extension, type] : {std::pair{"html", "text/html"}, {"htm", "text/html"}, {"css", "text/css"},
-                                              {"js", "text/javascript"}, {"mjs", "text/javascript"}, {"json", "application/json"},
-                                              {"txt", "text/plain"}, {"xml", "application/xml"}, {"svg", "image/svg+xml"},
-                                              {"png", "image/png"}, {"jpg", "image/jpeg"}, {"jpeg", "image/jpeg"},
-                                              {"gif", "image/gif"}, {"webp", "image/webp"}, {"avif", "image/avif"},
-                                              {"ico", "image/vnd.microsoft.icon"}, {"pdf", "application/pdf"},
-                                              {"wasm", "application/wasm"}, {"woff", "font/woff"}, {"woff2", "font/woff2"},
-                                              {"mp4", "video/mp4"}, {"webm", "video/webm"}, {"mp3", "audio/mpeg"},
-                                              {"zip", "application/zip"}, {"gz", "application/gzip"}}) {
+        for (const auto& [extension, type] : {std::pair{"html", "text/html"},
+                                              {"htm", "text/html"},
+                                              {"css", "text/css"},
+                                              {"js", "text/javascript"},
+                                              {"mjs", "text/javascript"},
+                                              {"json", "application/json"},
+                                              {"txt", "text/plain"},
+                                              {"xml", "application/xml"},
+                                              {"svg", "image/svg+xml"},
+                                              {"png", "image/png"},
+                                              {"jpg", "image/jpeg"},
+                                              {"jpeg", "image/jpeg"},
+                                              {"gif", "image/gif"},
+                                              {"webp", "image/webp"},
+                                              {"avif", "image/avif"},
+                                              {"ico", "image/vnd.microsoft.icon"},
+                                              {"pdf", "application/pdf"},
+                                              {"wasm", "application/wasm"},
+                                              {"woff", "font/woff"},
+                                              {"woff2", "font/woff2"},
+                                              {"mp4", "video/mp4"},
+                                              {"webm", "video/webm"},
+                                              {"mp3", "audio/mpeg"},
+                                              {"zip", "application/zip"},
+                                              {"gz", "application/gzip"}}) {
             types_[extension] = type;
         }
         std::FILE* file = std::fopen("/etc/mime.types", "re");
@@ -791,7 +819,8 @@ public:
         const std::size_t dot = path.rfind('.');
         if (dot == std::string::npos || (slash != std::string::npos && dot <= slash + 1)) return "application/octet-stream";
         std::string extension = path.substr(dot + 1);
-        std::transform(extension.begin(), extension.end(), extension.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        std::transform(extension.begin(), extension.end(), extension.begin(),
+                       [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
         const auto found = types_.find(extension);
         return found != types_.end() ? found->second : "application/octet-stream";
     }
@@ -874,7 +903,8 @@ void Site::add_file(const std::string& file, const std::string& path, const stru
     Resource resource;
     resource.etag = content_tag(content);
     resource.modified = status.st_mtime;
-    const std::string about = "ETag: " + resource.etag + "\r\nLast-Modified: " + date_text(resource.modified) + "\r\n" + extra_fields(options_);
+    const std::string about =
+        "ETag: " + resource.etag + "\r\nLast-Modified: " + date_text(resource.modified) + "\r\n" + extra_fields(options_);
     static const MimeTable types;
     const std::string type = options_.type.empty() ? types.of(path) : options_.type;
     resource.not_modified = write(304, about, {}, false);
@@ -905,7 +935,8 @@ void Site::add_redirect(const std::string& path) {
 /// The path of a request target, decoded, without query and dot segments; nullopt if it cannot name anything.
 /// `absolute-form` is taken down to its path (RFC 9112 3.2.2).
 std::optional<std::string> path_of(std::string_view target) {
-    if (const std::size_t scheme = target.find("://"); !target.empty() && target.front() != '/' && scheme != std::string_view::npos) {
+    if (const std::size_t scheme = target.find("://");
+        !target.empty() && target.front() != '/' && scheme != std::string_view::npos) {
         target.remove_prefix(scheme + 3);
         const std::size_t slash = target.find_first_of("/?");
         target = slash == std::string_view::npos ? std::string_view("/") : target.substr(slash);
@@ -1045,7 +1076,9 @@ public:
     using Run = reactor::Run<Response>;
 
     HttpProtocol(Current& current, const Options& options)
-        : current_(current), limits_{static_cast<std::size_t>(options.head_bytes_max)}, body_bytes_max_(options.body_bytes_max),
+        : current_(current),
+          limits_{static_cast<std::size_t>(options.head_bytes_max)},
+          body_bytes_max_(options.body_bytes_max),
           requests_max_(static_cast<std::uint32_t>(options.requests_max)),
           scratch_(scratch_bytes) {
         adopt_site();
@@ -1081,7 +1114,7 @@ public:
             state.body = {};
             return {head.consumed, form(site_->expectation_failed, Persistence::close, request), Reply::Then::refuse};
         }
-        const Persistence persistence = then != Reply::Then::go_on      ? Persistence::close
+        const Persistence persistence = then != Reply::Then::go_on   ? Persistence::close
                                         : request.version_minor == 0 ? Persistence::keep_alive
                                                                      : Persistence::silent;
         const Response* response = choose(request, persistence);
@@ -1113,7 +1146,8 @@ public:
         if (run.offset < response.head.size()) return head_of(run);
         const std::uint64_t at = run.offset - response.head.size();
         if (response.file_bytes == 0) return {response.content.data() + at, response.content.size() - at, -1, 0, false};
-        return {nullptr, static_cast<std::size_t>(response.file_bytes - at), response.site->file(), response.file_offset + at, false};
+        return {nullptr, static_cast<std::size_t>(response.file_bytes - at), response.site->file(), response.file_offset + at,
+                false};
     }
 
     [[nodiscard]] static std::uint64_t size(const Response& response) noexcept { return response.size(); }
@@ -1151,19 +1185,18 @@ private:
 
     [[nodiscard]] const Response* choose(const http::Request& request, Persistence persistence) const {
         switch (request.method) {
-            case http::Method::get:
-            case http::Method::head:
-                if (site_->tree) return find(request, persistence);
-                return form(site_->ok, persistence, request);
-            case http::Method::post:
-            case http::Method::put:
-            case http::Method::patch:
-            case http::Method::delete_:
-                return form(site_->tree ? site_->method_not_allowed : site_->ok, persistence, request);
-            case http::Method::options: return form(site_->allowed, persistence, request);
-            case http::Method::trace:
-            case http::Method::connect: return form(site_->method_not_allowed, persistence, request);
-            case http::Method::unknown: break;
+        case http::Method::get:
+        case http::Method::head:
+            if (site_->tree) return find(request, persistence);
+            return form(site_->ok, persistence, request);
+        case http::Method::post:
+        case http::Method::put:
+        case http::Method::patch:
+        case http::Method::delete_: return form(site_->tree ? site_->method_not_allowed : site_->ok, persistence, request);
+        case http::Method::options: return form(site_->allowed, persistence, request);
+        case http::Method::trace:
+        case http::Method::connect: return form(site_->method_not_allowed, persistence, request);
+        case http::Method::unknown: break;
         }
         return form(site_->not_implemented, persistence, request);
     }
@@ -1207,10 +1240,12 @@ private:
         const auto then = static_cast<Reply::Then>(state.pending_then);
         // Its answer belongs to a site that was replaced; after 256 reloads in the midst of one content the serial says otherwise.
         if (state.pending_serial != (serial_ & 0xffU) || state.pending >= site_->count()) {
-            return {taken.consumed, site_->unavailable[static_cast<std::size_t>(Persistence::close)][state.pending_is_head], Reply::Then::refuse};
+            return {taken.consumed, site_->unavailable[static_cast<std::size_t>(Persistence::close)][state.pending_is_head],
+                    Reply::Then::refuse};
         }
         const Response* const response = site_->at(state.pending);
-        if (then == Reply::Then::go_on && is_parting(input, taken.consumed)) return {taken.consumed, response->closing, Reply::Then::refuse};
+        if (then == Reply::Then::go_on && is_parting(input, taken.consumed))
+            return {taken.consumed, response->closing, Reply::Then::refuse};
         return {taken.consumed, response, then};
     }
 
@@ -1449,7 +1484,9 @@ std::string local_name(int fd) {
     return "unix:" + local.path();
 }
 
-void set_flag(int fd, int level, int name, int value) { static_cast<void>(::setsockopt(fd, level, name, &value, sizeof value)); }
+void set_flag(int fd, int level, int name, int value) {
+    static_cast<void>(::setsockopt(fd, level, name, &value, sizeof value));
+}
 
 /// What accepted sockets inherit from their listener (tcp(7)): no system call per connection.
 void tune_listener(int fd, const Options& options) {
@@ -1498,8 +1535,10 @@ Fd listen_unix(const Address& address, const Options& options) {
         struct stat status {};
         if (::lstat(address.path().c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) fail("listen " + address.text, EADDRINUSE);
         const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED) fail("listen " + address.text, EADDRINUSE);
-        if (::unlink(address.path().c_str()) != 0 || ::bind(fd.get(), address.get(), address.length) != 0) fail("listen " + address.text);
+        if (::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED)
+            fail("listen " + address.text, EADDRINUSE);
+        if (::unlink(address.path().c_str()) != 0 || ::bind(fd.get(), address.get(), address.length) != 0)
+            fail("listen " + address.text);
     }
     if (::listen(fd.get(), static_cast<int>(options.backlog)) != 0) fail("listen " + address.text);
     return fd;
@@ -1522,7 +1561,7 @@ struct Listeners {
     std::vector<std::vector<Fd>> own;  ///< per address, one per thread; given away to the reactors
     std::vector<Fd> shared;            ///< Unix sockets and inherited ones: all reactors listen on the same, the last closes it
     std::vector<std::string> names;
-    std::vector<UnixPath> paths;       ///< of Unix sockets, removed at exit
+    std::vector<UnixPath> paths;  ///< of Unix sockets, removed at exit
 };
 
 /// Sockets that a service manager opened for us (sd_listen_fds(3)): descriptors from 3 on, if LISTEN_PID is our own.
@@ -1590,7 +1629,8 @@ struct Totals {
     /// Connections that ended because somebody was too slow.
     [[nodiscard]] std::uint64_t timeouts() const {
         using reactor::Count;
-        return of(Count::timeout_head) + of(Count::timeout_body) + of(Count::timeout_idle) + of(Count::timeout_write) + of(Count::timeout_linger);
+        return of(Count::timeout_head) + of(Count::timeout_body) + of(Count::timeout_idle) + of(Count::timeout_write) +
+               of(Count::timeout_linger);
     }
 };
 
@@ -1605,7 +1645,8 @@ struct Worker {
 Totals take_totals(const Group& group, const std::deque<Worker>& workers) {
     Totals totals;
     for (unsigned i = 0; i < workers.size(); ++i) {
-        for (std::size_t c = 0; c < reactor::counts; ++c) totals.counts[c] += workers[i].loop.counters().get(static_cast<reactor::Count>(c));
+        for (std::size_t c = 0; c < reactor::counts; ++c)
+            totals.counts[c] += workers[i].loop.counters().get(static_cast<reactor::Count>(c));
         for (unsigned s = 0; s < StatusCounters::statuses; ++s) totals.statuses[s] += workers[i].protocol.statuses().get(s);
         totals.answered.push_back(workers[i].loop.counters().get(reactor::Count::answered));
         totals.held.push_back(group.held(i));
@@ -1653,7 +1694,8 @@ std::string metrics_text(const Totals& totals) {
         if (totals.statuses[s] != 0) text += format("ceiling_responses_total{code=\"%u\"} %" PRIu64 "\n", s, totals.statuses[s]);
     }
     describe("ceiling_connections", "gauge", "Open connections by thread.");
-    for (std::size_t i = 0; i < totals.held.size(); ++i) text += format("ceiling_connections{thread=\"%zu\"} %u\n", i, totals.held[i]);
+    for (std::size_t i = 0; i < totals.held.size(); ++i)
+        text += format("ceiling_connections{thread=\"%zu\"} %u\n", i, totals.held[i]);
     describe("ceiling_thread_answered_total", "counter", "Responses by thread.");
     for (std::size_t i = 0; i < totals.answered.size(); ++i) {
         text += format("ceiling_thread_answered_total{thread=\"%zu\"} %" PRIu64 "\n", i, totals.answered[i]);
@@ -1682,9 +1724,10 @@ std::string stats_line(const Totals& before, const Totals& now, double seconds) 
     }
     const double balance = sum > 0 ? most * static_cast<double>(now.answered.size()) / sum : 1.0;
     return format("%8.0f %8.0f %6" PRIu64 " %9.2f %9.2f %8.0f %8.0f %8.0f %7.0f %5.1f %5.1f %8.2f\n", count_rate(Count::answered),
-                  count_rate(Count::accepted), now.open(), count_rate(Count::received_bytes) / 1e6, count_rate(Count::sent_bytes) / 1e6,
-                  rate(before.status_range(400, 500), now.status_range(400, 500)), rate(before.status_range(500, 600), now.status_range(500, 600)),
-                  count_rate(Count::peer_reset), rate(before.timeouts(), now.timeouts()), rate(before.user_us, now.user_us) / 1e4,
+                  count_rate(Count::accepted), now.open(), count_rate(Count::received_bytes) / 1e6,
+                  count_rate(Count::sent_bytes) / 1e6, rate(before.status_range(400, 500), now.status_range(400, 500)),
+                  rate(before.status_range(500, 600), now.status_range(500, 600)), count_rate(Count::peer_reset),
+                  rate(before.timeouts(), now.timeouts()), rate(before.user_us, now.user_us) / 1e4,
                   rate(before.system_us, now.system_us) / 1e4, balance);
 }
 
@@ -1830,7 +1873,7 @@ private:
             Site* const site = Site::load(options_);
             const std::size_t paths = site->resources.size();
             const std::uint64_t bytes = site->bytes;
-            current_.replace(site);  // from here on it may be gone again
+            current_.replace(site);                                       // from here on it may be gone again
             for (unsigned i = 0; i < group_.size(); ++i) group_.wake(i);  // a thread that sleeps would keep the old one
             std::fprintf(stderr, "ceiling: reloaded: %zu paths, %" PRIu64 " bytes\n", paths, bytes);
         } catch (const Failure& failure) {
@@ -1864,11 +1907,15 @@ private:
             head = http::scan({input.data(), held}, request, resume, {input.size()});
         }
         if (head.status == http::Status::incomplete) return;
-        const bool good = head.status == http::Status::complete && (request.method == http::Method::get || request.method == http::Method::head);
+        const bool good =
+            head.status == http::Status::complete && (request.method == http::Method::get || request.method == http::Method::head);
         const bool found = good && (path_of(request.target) == "/metrics" || path_of(request.target) == "/");
         const std::string content = found ? metrics_text(take_totals(group_, workers_)) : "GET /metrics\n";
         std::string text = format("HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-                                  found ? "200 OK" : good ? "404 Not Found" : "400 Bad Request", date_text(std::time(nullptr)).c_str(),
+                                  found  ? "200 OK"
+                                  : good ? "404 Not Found"
+                                         : "400 Bad Request",
+                                  date_text(std::time(nullptr)).c_str(),
                                   found ? "text/plain; version=0.0.4; charset=utf-8" : "text/plain", content.size());
         if (request.method != http::Method::head) text += content;
         for (std::string_view left = text; !left.empty();) {
@@ -1910,11 +1957,13 @@ reactor::Settings plan_settings(const Options& options, unsigned threads) {
     // file of large content, and two for errands: a scrape, a file that is read again.
     const std::uint64_t addresses = std::max<std::uint64_t>(1, options.listen.size());
     const std::uint64_t own = 3 + threads * (2 + addresses) + 1 + (options.metrics.empty() ? 0 : 1) + 1 + 2;
-    if (descriptors < own + 1) throw Failure{1, format("RLIMIT_NOFILE: %" PRIu64 " descriptors are too few for %u threads", descriptors, threads)};
+    if (descriptors < own + 1)
+        throw Failure{1, format("RLIMIT_NOFILE: %" PRIu64 " descriptors are too few for %u threads", descriptors, threads)};
     const std::uint64_t possible = descriptors - own;
     if (options.connections_max > possible) {
         throw Failure{1, format("--max-connections %" PRIu64 ": RLIMIT_NOFILE allows %" PRIu64 " descriptors, of which %" PRIu64
-                                " are left for connections", options.connections_max, descriptors, possible)};
+                                " are left for connections",
+                                options.connections_max, descriptors, possible)};
     }
     reactor::Settings settings;
     settings.descriptors_max = static_cast<std::uint32_t>(descriptors);
@@ -1928,7 +1977,8 @@ reactor::Settings plan_settings(const Options& options, unsigned threads) {
     return settings;
 }
 
-void print_banner(const Options& options, const Listeners& listeners, const ThreadPlan& plan, const Site& site, const std::string& metrics) {
+void print_banner(const Options& options, const Listeners& listeners, const ThreadPlan& plan, const Site& site,
+                  const std::string& metrics) {
     std::string text = format("ceiling %s\n", version);
     for (const std::string& name : listeners.names) text += "  listening  " + name + "\n";
     text += format("  threads    %u (%s)%s\n", plan.threads, plan.why.c_str(), options.pin ? ", pinned" : "");

@@ -50,7 +50,9 @@ public:
         if (input[0] == '!') return {0, &last, Reply::Then::refuse};
         return {end + 1, input[0] == 'a' ? &a : &b, draining ? Reply::Then::refuse : Reply::Then::go_on};
     }
-    reactor::Bytes bytes(const Run& run) { return {run.response->bytes.data() + run.offset, run.response->bytes.size() - static_cast<std::size_t>(run.offset)}; }
+    reactor::Bytes bytes(const Run& run) {
+        return {run.response->bytes.data() + run.offset, run.response->bytes.size() - static_cast<std::size_t>(run.offset)};
+    }
     [[nodiscard]] std::uint64_t size(const Response& response) const { return response.bytes.size(); }
     [[nodiscard]] bool inside(const State&) const { return false; }
     const Response* timed_out(const State&, const Partial&, bool begun) { return begun ? &last : nullptr; }
@@ -152,7 +154,9 @@ reactor::Settings settings(std::uint32_t head_ms = 10'000, std::uint32_t idle_ms
 template <class Sys = reactor::Linux>
 class Running {
 public:
-    explicit Running(const reactor::Settings& s, unsigned threads = 1, const std::function<void(Lines&)>& prepare = [](Lines&) {}) : group(s, threads) {
+    explicit Running(
+        const reactor::Settings& s, unsigned threads = 1, const std::function<void(Lines&)>& prepare = [](Lines&) {})
+        : group(s, threads) {
         REQUIRE(group.valid());
         for (unsigned i = 0; i < threads; ++i) {
             prepare(protocols.emplace_back());
@@ -222,7 +226,8 @@ struct Exhausted : reactor::Linux {
 
 }  // namespace
 
-static_assert(sizeof(reactor::Connection<Lines>) == 64 && alignof(reactor::Connection<Lines>) == 64, "a connection is one cache line");
+static_assert(sizeof(reactor::Connection<Lines>) == 64 && alignof(reactor::Connection<Lines>) == 64,
+              "a connection is one cache line");
 
 // ------------------------------------------------------------------------------------------------------------ order hazards
 

@@ -23,7 +23,8 @@ namespace {
 
 unsigned run_corpus(const char* name, int (*target)(const std::uint8_t*, std::size_t)) {
     unsigned inputs = 0;
-    const std::filesystem::path folder = std::filesystem::path("tests/fuzz/corpus") / name;  // tests run from the root of the project
+    const std::filesystem::path folder =
+        std::filesystem::path("tests/fuzz/corpus") / name;  // tests run from the root of the project
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         std::ifstream file(entry.path(), std::ios::binary);
         const std::string input{std::istreambuf_iterator<char>(file), {}};

@@ -16,7 +16,9 @@ using ceiling::Site;
 constexpr std::int64_t noon = 784111777;  // Sun, 06 Nov 1994 08:49:37 GMT, the example of RFC 9110
 
 struct Fixture {
-    explicit Fixture(const Options& o = Options{}) : options(o), current(Site::load(options)), protocol(current, options) { protocol.tick(noon); }
+    explicit Fixture(const Options& o = Options{}) : options(o), current(Site::load(options)), protocol(current, options) {
+        protocol.tick(noon);
+    }
 
     /// The answers to `input`, taken as one run would be; equal ones together.
     const Response* ask(std::string_view input) {
@@ -41,7 +43,8 @@ struct Fixture {
                 all.append(bytes.data, sent);
             } else {
                 std::string part(sent, '\0');
-                REQUIRE(::pread(bytes.file, part.data(), sent, static_cast<off_t>(bytes.file_offset)) == static_cast<ssize_t>(sent));
+                REQUIRE(::pread(bytes.file, part.data(), sent, static_cast<off_t>(bytes.file_offset)) ==
+                        static_cast<ssize_t>(sent));
                 all += part;
             }
             run.offset += sent;
@@ -99,7 +102,8 @@ TEST_CASE("the date is that of the second in which an answer's first byte is sen
 }
 
 TEST_CASE("many answers are so many times the one") {
-    for (const std::size_t length : {std::size_t{0}, std::size_t{5}, std::size_t{65536 - 200}, std::size_t{65536}, std::size_t{65537}, std::size_t{300'000}}) {
+    for (const std::size_t length :
+         {std::size_t{0}, std::size_t{5}, std::size_t{65536 - 200}, std::size_t{65536}, std::size_t{65537}, std::size_t{300'000}}) {
         Options o;
         o.source = Options::Source::filled;
         o.body_bytes = length;
@@ -200,9 +204,11 @@ TEST_CASE("HEAD is answered with the head of GET's answer, whatever the answer i
     Options o;
     o.requests_max = 0;
     Fixture f(o);
-    for (const std::string_view rest : {" / HTTP/1.1\r\nHost: x\r\n\r\n", " / HTTP/1.0\r\n\r\n", " / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-                                        " / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", " / HTTP/1.1\r\n\r\n", " / HTTP/1.1\r\nHost: x\r\nExpect: y\r\n\r\n",
-                                        " / HTTP/1.1\r\nHost : x\r\n\r\n", " / HTTP/2.0\r\nHost: x\r\n\r\n", " / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n"}) {
+    for (const std::string_view rest :
+         {" / HTTP/1.1\r\nHost: x\r\n\r\n", " / HTTP/1.0\r\n\r\n", " / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+          " / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", " / HTTP/1.1\r\n\r\n",
+          " / HTTP/1.1\r\nHost: x\r\nExpect: y\r\n\r\n", " / HTTP/1.1\r\nHost : x\r\n\r\n", " / HTTP/2.0\r\nHost: x\r\n\r\n",
+          " / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n"}) {
         const Response* const head = f.ask("HEAD" + std::string(rest));
         const Response* const body = f.ask("GET" + std::string(rest));
         INFO(std::string(rest));

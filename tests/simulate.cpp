@@ -19,9 +19,9 @@
 #include "simulation/client.hpp"
 #include "simulation/kernel.hpp"
 
+#include <sys/wait.h>
 #include <csignal>
 #include <new>
-#include <sys/wait.h>
 
 // ---------------------------------------------------------------------------------------------------------- allocations
 
@@ -33,8 +33,12 @@ std::uint64_t allocations = 0;
     if (void* memory = std::malloc(size)) return memory;
     throw std::bad_alloc();
 }
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
 
 // --------------------------------------------------------------------------------------------------- a look from inside
 
@@ -66,7 +70,8 @@ struct Inspector {
                 if (static_cast<std::size_t>(c.waiting) != kind) return "a connection is in another list than it waits for";
                 if ((c.generation.load() & 1U) == 0) return "a closed connection is in a list";
                 if (!c.is(adopted)) return "a connection that belongs to nobody is in a list";
-                if (length != 0 && list.timeout_ms != 0 && static_cast<std::int32_t>(c.since_ms - since) < 0) return "a list is not in the order of its deadlines";
+                if (length != 0 && list.timeout_ms != 0 && static_cast<std::int32_t>(c.since_ms - since) < 0)
+                    return "a list is not in the order of its deadlines";
                 if (c.run.count == 0 && c.is(holding)) return "a response is held that is not owed";
                 if (c.run.count != 0 && !c.is(holding)) return "a response is owed and not held";
                 if (c.run.lent != none) ++lent;
@@ -105,7 +110,8 @@ public:
         const State before = state;
         Reply reply = HttpProtocol::answer(state, input, partial);
         Kernel& k = *sim::kernel;
-        if (k.plant == Plant::answered_twice && reply.response != nullptr && reply.then == Reply::Then::go_on && k.random.chance(300)) {
+        if (k.plant == Plant::answered_twice && reply.response != nullptr && reply.then == Reply::Then::go_on &&
+            k.random.chance(300)) {
             state = before;
             reply.consumed = 0;
         }
@@ -142,7 +148,8 @@ using Loop = reactor::Reactor<Watched, sim::SimSys>;
 // ---------------------------------------------------------------------------------------------------------------- figures
 
 struct Figures {
-    std::uint64_t seeds = 0, steps = 0, calls = 0, connections = 0, answers = 0, faults = 0, received = 0, sent = 0, handed_over = 0;
+    std::uint64_t seeds = 0, steps = 0, calls = 0, connections = 0, answers = 0, faults = 0, received = 0, sent = 0,
+                  handed_over = 0;
     std::array<std::uint64_t, sim::faults> injected{};
 };
 
@@ -194,10 +201,13 @@ public:
     }
     [[nodiscard]] const std::deque<std::string>& trace() const noexcept { return k_.trace; }
     [[nodiscard]] std::string describe() const {
-        return ceiling::format("%u reactors%s%s, head %u ms, idle %u ms, drain %u ms, delay %u ms, max-requests %u, body %s, socket buffers %zu and %zu, %s time",
-                               scene_.reactors, scene_.shared_listener ? ", shared listener" : "", scene_.balance ? "" : ", no balance", scene_.head_ms, scene_.idle_ms,
-                               scene_.drain_ms, scene_.delay_ms, scene_.requests_max, scene_.filled ? std::to_string(scene_.body_bytes).c_str() : "text",
-                               scene_.receive_max, scene_.send_max, scene_.exact_time ? "exact" : "moving");
+        return ceiling::format(
+            "%u reactors%s%s, head %u ms, idle %u ms, drain %u ms, delay %u ms, max-requests %u, body %s, socket buffers %zu and "
+            "%zu, %s time",
+            scene_.reactors, scene_.shared_listener ? ", shared listener" : "", scene_.balance ? "" : ", no balance",
+            scene_.head_ms, scene_.idle_ms, scene_.drain_ms, scene_.delay_ms, scene_.requests_max,
+            scene_.filled ? std::to_string(scene_.body_bytes).c_str() : "text", scene_.receive_max, scene_.send_max,
+            scene_.exact_time ? "exact" : "moving");
     }
 
 private:
@@ -225,7 +235,9 @@ private:
         scene_.receive_max = random.one_of(buffers);
         // A registration elsewhere relies on the socket's having room for more than handover_bytes_max.
         static constexpr std::size_t large_buffers[] = {8192, 16384, 65536, 300000};
-        scene_.send_max = scene_.reactors > 1 && scene_.balance ? random.one_of(large_buffers) : std::max<std::size_t>(random.one_of(buffers), scene_.filled && scene_.body_bytes > 900 ? 1000 : 1);
+        scene_.send_max = scene_.reactors > 1 && scene_.balance
+                              ? random.one_of(large_buffers)
+                              : std::max<std::size_t>(random.one_of(buffers), scene_.filled && scene_.body_bytes > 900 ? 1000 : 1);
         scene_.pipelining = static_cast<unsigned>(random.one_of({1U, 4U, 12U, 40U}));
         if (random.below(3) == 0) scene_.rude_rate = static_cast<std::uint32_t>(random.between(1, 1500));
         if (random.below(2) == 0) scene_.faulty_rate = static_cast<std::uint32_t>(random.between(1000, 20000));
@@ -235,7 +247,8 @@ private:
 
         if (random.below(3) != 0) {
             for (std::uint32_t& rate : k_.rates) {
-                if (random.below(3) == 0) rate = static_cast<std::uint32_t>(random.below(2) == 0 ? random.between(1, 200) : random.between(200, 6000));
+                if (random.below(3) == 0)
+                    rate = static_cast<std::uint32_t>(random.below(2) == 0 ? random.between(1, 200) : random.between(200, 6000));
             }
         }
         static constexpr std::uint32_t preemptions[] = {0, 2000, 16000, 40000};
@@ -256,8 +269,10 @@ private:
     }
 
     ceiling::Site* load_site(unsigned version) {
-        if (scene_.filled) options_.body_bytes = scene_.size(version);
-        else options_.body = scene_.text(version);
+        if (scene_.filled)
+            options_.body_bytes = scene_.size(version);
+        else
+            options_.body = scene_.text(version);
         return ceiling::Site::load(options_);
     }
 
@@ -327,7 +342,8 @@ private:
             if (failed()) return;
             scene_.drain_seen = scene_.draining;
         }
-        if (!runnable_.empty() && (clients_.empty() || k_.random.below(3) != 0)) return run_task(runnable_[k_.random.below(runnable_.size())]);
+        if (!runnable_.empty() && (clients_.empty() || k_.random.below(3) != 0))
+            return run_task(runnable_[k_.random.below(runnable_.size())]);
         if (act_somebody()) return;
         if (!runnable_.empty()) return run_task(runnable_[k_.random.below(runnable_.size())]);
         if (!scene_.draining && clients_.size() < clients_max_ && k_.random.below(2) == 0) return connect();
@@ -430,7 +446,8 @@ private:
         }
         next = std::max(next, k_.clock_ms + 1);
         if (random.below(3) == 0) return advance(std::min(next, k_.clock_ms + random.between(1, 40)));
-        if (!scene_.exact_time && random.below(8) == 0) return advance(next + random.between(1, 100));  // the machine was busy elsewhere
+        if (!scene_.exact_time && random.below(8) == 0)
+            return advance(next + random.between(1, 100));  // the machine was busy elsewhere
         advance(next);
     }
 
@@ -442,12 +459,14 @@ private:
         std::uint32_t linked = 0;
         std::uint32_t lent = 0;
         for (std::size_t i = 0; i < loops_.size(); ++i) {
-            if (const char* fault = reactor::Inspector::check(loops_[i], *group_, linked, lent)) return k_.violate("reactor %zu: %s", i, fault);
+            if (const char* fault = reactor::Inspector::check(loops_[i], *group_, linked, lent))
+                return k_.violate("reactor %zu: %s", i, fault);
         }
         const auto open = static_cast<std::uint32_t>(k_.open_files(File::Kind::stream));
         if (group_->held() != open) return k_.violate("%u connections are counted and %u are open", group_->held(), open);
         if (linked != open) return k_.violate("%u connections have a deadline and %u are open", linked, open);
-        if (reactor::Inspector::lent(*group_) != lent) return k_.violate("%u buffers are lent and %u are used", reactor::Inspector::lent(*group_), lent);
+        if (reactor::Inspector::lent(*group_) != lent)
+            return k_.violate("%u buffers are lent and %u are used", reactor::Inspector::lent(*group_), lent);
         bool quiet = true;
         std::uint64_t open_to_clients = 0;
         for (const auto& client : clients_) {
@@ -463,7 +482,9 @@ private:
             ++open_to_clients;
             quiet = quiet && client->at_rest() && !s.wants_room;
         }
-        if (open_to_clients != open) return k_.violate("%u connections are open, and %llu belong to a client", open, static_cast<unsigned long long>(open_to_clients));
+        if (open_to_clients != open)
+            return k_.violate("%u connections are open, and %llu belong to a client", open,
+                              static_cast<unsigned long long>(open_to_clients));
         if (!quiet || !scene_.balance || scene_.draining || scene_.delay_ms != 0) return;
         std::uint32_t least = UINT32_MAX;
         std::uint32_t most = 0;
@@ -476,12 +497,17 @@ private:
 
     void check_end() {
         const auto after = k_.clock_ms - scene_.drain_ms_begin;
-        if (after > scene_.drain_ms + 5 + (scene_.exact_time ? 0 : 500)) return k_.violate("the drain took %llu ms of %u", static_cast<unsigned long long>(after), scene_.drain_ms);
-        if (const std::size_t open = k_.open_files(File::Kind::stream); open != 0) return k_.violate("%zu connections are open after the end", open);
-        if (!scene_.shared_listener && k_.open_files(File::Kind::listener) != 0) return k_.violate("a listener is open after the end");
+        if (after > scene_.drain_ms + 5 + (scene_.exact_time ? 0 : 500))
+            return k_.violate("the drain took %llu ms of %u", static_cast<unsigned long long>(after), scene_.drain_ms);
+        if (const std::size_t open = k_.open_files(File::Kind::stream); open != 0)
+            return k_.violate("%zu connections are open after the end", open);
+        if (!scene_.shared_listener && k_.open_files(File::Kind::listener) != 0)
+            return k_.violate("a listener is open after the end");
         if (group_->held() != 0) return k_.violate("%u connections are counted after the end", group_->held());
-        if (reactor::Inspector::lent(*group_) != 0) return k_.violate("%u buffers are lent after the end", reactor::Inspector::lent(*group_));
-        if (Watched::held != 0) return k_.violate("%llu responses are held after the end", static_cast<unsigned long long>(Watched::held));
+        if (reactor::Inspector::lent(*group_) != 0)
+            return k_.violate("%u buffers are lent after the end", reactor::Inspector::lent(*group_));
+        if (Watched::held != 0)
+            return k_.violate("%llu responses are held after the end", static_cast<unsigned long long>(Watched::held));
         std::uint64_t accepted = 0;
         std::uint64_t closed = 0;
         std::uint64_t received = 0;
@@ -493,10 +519,18 @@ private:
             received += c.get(reactor::Count::received_bytes);
             sent += c.get(reactor::Count::sent_bytes);
         }
-        if (accepted != k_.accepted) return k_.violate("%llu connections were accepted, %llu are counted", static_cast<unsigned long long>(k_.accepted), static_cast<unsigned long long>(accepted));
-        if (received != k_.received_bytes) return k_.violate("bytes received: %llu, counted %llu", static_cast<unsigned long long>(k_.received_bytes), static_cast<unsigned long long>(received));
-        if (sent != k_.sent_bytes) return k_.violate("bytes sent: %llu, counted %llu", static_cast<unsigned long long>(k_.sent_bytes), static_cast<unsigned long long>(sent));
-        if (k_.table_size >= k_.descriptors_max && accepted != closed) return k_.violate("%llu accepted, %llu closed", static_cast<unsigned long long>(accepted), static_cast<unsigned long long>(closed));
+        if (accepted != k_.accepted)
+            return k_.violate("%llu connections were accepted, %llu are counted", static_cast<unsigned long long>(k_.accepted),
+                              static_cast<unsigned long long>(accepted));
+        if (received != k_.received_bytes)
+            return k_.violate("bytes received: %llu, counted %llu", static_cast<unsigned long long>(k_.received_bytes),
+                              static_cast<unsigned long long>(received));
+        if (sent != k_.sent_bytes)
+            return k_.violate("bytes sent: %llu, counted %llu", static_cast<unsigned long long>(k_.sent_bytes),
+                              static_cast<unsigned long long>(sent));
+        if (k_.table_size >= k_.descriptors_max && accepted != closed)
+            return k_.violate("%llu accepted, %llu closed", static_cast<unsigned long long>(accepted),
+                              static_cast<unsigned long long>(closed));
     }
 
     static constexpr std::uint64_t steps_max = 400'000;
@@ -546,8 +580,8 @@ bool run_seed(std::uint64_t seed, Figures& figures, Plant plant, bool tracing, b
     if (violation.empty()) return true;
     if (silent) return false;
     for (const std::string& line : world.trace()) std::printf("%s\n", line.c_str());
-    std::printf("seed %llu: %s\n  (%s)\n  replay: simulate --seed %llu\n", static_cast<unsigned long long>(seed), violation.c_str(), world.describe().c_str(),
-                static_cast<unsigned long long>(seed));
+    std::printf("seed %llu: %s\n  (%s)\n  replay: simulate --seed %llu\n", static_cast<unsigned long long>(seed), violation.c_str(),
+                world.describe().c_str(), static_cast<unsigned long long>(seed));
     std::fflush(stdout);
     return false;
 }
@@ -555,16 +589,23 @@ bool run_seed(std::uint64_t seed, Figures& figures, Plant plant, bool tracing, b
 /// How many of `count` seeds break a rule.
 unsigned run_seeds(std::uint64_t first, std::uint64_t count, unsigned failures_max, Figures& figures) {
     unsigned failures = 0;
-    for (std::uint64_t seed = first; seed < first + count && failures < failures_max; ++seed) failures += run_seed(seed, figures, Plant::none, false) ? 0 : 1;
+    for (std::uint64_t seed = first; seed < first + count && failures < failures_max; ++seed)
+        failures += run_seed(seed, figures, Plant::none, false) ? 0 : 1;
     return failures;
 }
 
 void print(const Figures& f) {
-    std::printf("%llu seeds, %llu steps, %llu system calls, %llu connections, %llu answers, %llu handed over, %llu MB in, %llu MB out, %llu faults:\n ",
-                static_cast<unsigned long long>(f.seeds), static_cast<unsigned long long>(f.steps), static_cast<unsigned long long>(f.calls),
-                static_cast<unsigned long long>(f.connections), static_cast<unsigned long long>(f.answers), static_cast<unsigned long long>(f.handed_over),
-                static_cast<unsigned long long>(f.received >> 20), static_cast<unsigned long long>(f.sent >> 20), static_cast<unsigned long long>(f.faults));
-    for (std::size_t i = 0; i < sim::faults; ++i) std::printf(" %s %llu%s", sim::fault_names[i], static_cast<unsigned long long>(f.injected[i]), i + 1 < sim::faults ? "," : "\n");
+    std::printf(
+        "%llu seeds, %llu steps, %llu system calls, %llu connections, %llu answers, %llu handed over, %llu MB in, %llu MB out, "
+        "%llu faults:\n ",
+        static_cast<unsigned long long>(f.seeds), static_cast<unsigned long long>(f.steps),
+        static_cast<unsigned long long>(f.calls), static_cast<unsigned long long>(f.connections),
+        static_cast<unsigned long long>(f.answers), static_cast<unsigned long long>(f.handed_over),
+        static_cast<unsigned long long>(f.received >> 20), static_cast<unsigned long long>(f.sent >> 20),
+        static_cast<unsigned long long>(f.faults));
+    for (std::size_t i = 0; i < sim::faults; ++i)
+        std::printf(" %s %llu%s", sim::fault_names[i], static_cast<unsigned long long>(f.injected[i]),
+                    i + 1 < sim::faults ? "," : "\n");
 }
 
 /// A mistake is planted: true if one of the seeds finds it. In a child, for the server may rightly abort.
@@ -596,7 +637,8 @@ unsigned run_plants(std::uint64_t seeds) {
     for (std::size_t i = 1; i < static_cast<std::size_t>(Plant::count_); ++i) {
         std::uint64_t found_at = 0;
         const bool found = finds(static_cast<Plant>(i), seeds, found_at);
-        std::printf("%-6s planted %s%s\n", found ? "ok" : "MISSED", sim::plant_names[i], found ? ceiling::format(", found within %llu seeds", static_cast<unsigned long long>(found_at)).c_str() : "");
+        std::printf("%-6s planted %s%s\n", found ? "ok" : "MISSED", sim::plant_names[i],
+                    found ? ceiling::format(", found within %llu seeds", static_cast<unsigned long long>(found_at)).c_str() : "");
         missed += found ? 0 : 1;
     }
     return missed;
@@ -613,10 +655,14 @@ int main(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string_view word = argv[i];
         const auto number = [&] { return i + 1 < argc ? std::strtoull(argv[++i], nullptr, 10) : 0; };
-        if (word == "--seeds") seeds = number();
-        else if (word == "--first") first = number();
-        else if (word == "--seed") one = number();
-        else if (word == "--plants") plants = true;
+        if (word == "--seeds")
+            seeds = number();
+        else if (word == "--first")
+            first = number();
+        else if (word == "--seed")
+            one = number();
+        else if (word == "--plants")
+            plants = true;
         else if (word == "--plant" && i + 1 < argc) {
             const std::string_view name = argv[++i];
             for (std::size_t p = 0; p < static_cast<std::size_t>(Plant::count_); ++p) {

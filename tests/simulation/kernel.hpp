@@ -162,24 +162,74 @@ private:
 
 /// What the kernel may do to the reactor, each as often as the seed says.
 enum class Fault : std::uint8_t {
-    recv_interrupted, recv_fatal, send_interrupted, send_short, send_busy, send_fatal, accept_interrupted, accept_dead,
-    accept_exhausted, register_refused, close_interrupted, wait_interrupted, wait_few, count_
+    recv_interrupted,
+    recv_fatal,
+    send_interrupted,
+    send_short,
+    send_busy,
+    send_fatal,
+    accept_interrupted,
+    accept_dead,
+    accept_exhausted,
+    register_refused,
+    close_interrupted,
+    wait_interrupted,
+    wait_few,
+    count_
 };
 inline constexpr std::size_t faults = static_cast<std::size_t>(Fault::count_);
-inline constexpr const char* fault_names[faults] = {"recv EINTR", "recv fails", "send EINTR", "send short", "send EAGAIN",
-    "send fails", "accept EINTR", "accept dead connection", "accept exhausted", "epoll_ctl refused", "close EINTR",
-    "epoll_wait EINTR", "epoll_wait few"};
+inline constexpr const char* fault_names[faults] = {
+    "recv EINTR",       "recv fails",        "send EINTR",   "send short",
+    "send EAGAIN",      "send fails",        "accept EINTR", "accept dead connection",
+    "accept exhausted", "epoll_ctl refused", "close EINTR",  "epoll_wait EINTR",
+    "epoll_wait few"};
 
 /// Lies that no kernel tells and mistakes that a reactor could make: planted one at a time to see whether they are found.
 enum class Plant : std::uint8_t {
-    none, blind_to_rdhup, lost_event, lost_arrival, lost_listener_event, sent_more_than_said, sent_less_than_said, close_forgotten,
-    shutdown_forgotten, late_clock, late_timeout, early_clock, answered_twice, answer_swapped, stale_date, hold_forgotten,
-    release_forgotten, drain_ignored, spin, end_after_close_ignored, accept_leaks, count_
+    none,
+    blind_to_rdhup,
+    lost_event,
+    lost_arrival,
+    lost_listener_event,
+    sent_more_than_said,
+    sent_less_than_said,
+    close_forgotten,
+    shutdown_forgotten,
+    late_clock,
+    late_timeout,
+    early_clock,
+    answered_twice,
+    answer_swapped,
+    stale_date,
+    hold_forgotten,
+    release_forgotten,
+    drain_ignored,
+    spin,
+    end_after_close_ignored,
+    accept_leaks,
+    count_
 };
-inline constexpr const char* plant_names[static_cast<std::size_t>(Plant::count_)] = {"none", "blind_to_rdhup", "lost_event",
-    "lost_arrival", "lost_listener_event", "sent_more_than_said", "sent_less_than_said", "close_forgotten", "shutdown_forgotten",
-    "late_clock", "late_timeout", "early_clock", "answered_twice", "answer_swapped", "stale_date", "hold_forgotten",
-    "release_forgotten", "drain_ignored", "spin", "end_after_close_ignored", "accept_leaks"};
+inline constexpr const char* plant_names[static_cast<std::size_t>(Plant::count_)] = {"none",
+                                                                                     "blind_to_rdhup",
+                                                                                     "lost_event",
+                                                                                     "lost_arrival",
+                                                                                     "lost_listener_event",
+                                                                                     "sent_more_than_said",
+                                                                                     "sent_less_than_said",
+                                                                                     "close_forgotten",
+                                                                                     "shutdown_forgotten",
+                                                                                     "late_clock",
+                                                                                     "late_timeout",
+                                                                                     "early_clock",
+                                                                                     "answered_twice",
+                                                                                     "answer_swapped",
+                                                                                     "stale_date",
+                                                                                     "hold_forgotten",
+                                                                                     "release_forgotten",
+                                                                                     "drain_ignored",
+                                                                                     "spin",
+                                                                                     "end_after_close_ignored",
+                                                                                     "accept_leaks"};
 
 // ------------------------------------------------------------------------------------------------------------- sockets
 
@@ -198,22 +248,22 @@ public:
 
 /// A connection as the kernel of the server sees it, and both directions of its wire.
 struct Stream {
-    int fd = -1;                    ///< the server's descriptor; -1 before accept and after close
+    int fd = -1;  ///< the server's descriptor; -1 before accept and after close
     Watcher* watcher = nullptr;
-    std::string to_server;          ///< arrived and not read by the server
+    std::string to_server;  ///< arrived and not read by the server
     std::size_t to_server_begin = 0;
-    std::string to_client;          ///< sent by the server and not read by the client
+    std::string to_client;  ///< sent by the server and not read by the client
     std::size_t to_client_begin = 0;
     std::size_t receive_max = 65536;
     std::size_t send_max = 65536;
-    bool client_finished = false;   ///< FIN from the client
-    bool server_finished = false;   ///< FIN from the server
-    bool client_gone = false;       ///< the client closed: what is sent to it comes back as RST
-    bool reset = false;             ///< RST from the client: no more of anything
-    bool client_reset = false;      ///< RST from the server
-    bool wants_room = false;        ///< SOCK_NOSPACE: a send found the socket full, or a poll did
-    bool spoiled = false;           ///< the kernel failed it: the server may end it as it likes
-    int error = 0;                  ///< SO_ERROR
+    bool client_finished = false;  ///< FIN from the client
+    bool server_finished = false;  ///< FIN from the server
+    bool client_gone = false;      ///< the client closed: what is sent to it comes back as RST
+    bool reset = false;            ///< RST from the client: no more of anything
+    bool client_reset = false;     ///< RST from the server
+    bool wants_room = false;       ///< SOCK_NOSPACE: a send found the socket full, or a poll did
+    bool spoiled = false;          ///< the kernel failed it: the server may end it as it likes
+    int error = 0;                 ///< SO_ERROR
 
     [[nodiscard]] std::size_t unread_by_server() const noexcept { return to_server.size() - to_server_begin; }
     [[nodiscard]] std::size_t unread_by_client() const noexcept { return to_client.size() - to_client_begin; }
@@ -232,13 +282,13 @@ struct Item {
 struct File {
     enum class Kind : std::uint8_t { none, listener, stream, epoll, event };
     Kind kind = Kind::none;
-    std::vector<int> watchers;              // epoll instances it is registered in
+    std::vector<int> watchers;                  // epoll instances it is registered in
     std::deque<std::shared_ptr<Stream>> queue;  // listener: established and not accepted
     std::shared_ptr<Stream> stream;
-    std::map<int, Item> items;              // epoll: by descriptor
-    std::deque<int> ready;                  // epoll: descriptors whose item is marked ready
-    int waiter = -1;                        // epoll: the task that blocks in it
-    std::uint64_t count = 0;                // event
+    std::map<int, Item> items;  // epoll: by descriptor
+    std::deque<int> ready;      // epoll: descriptors whose item is marked ready
+    int waiter = -1;            // epoll: the task that blocks in it
+    std::uint64_t count = 0;    // event
 };
 
 /// One reactor's thread.
@@ -247,10 +297,10 @@ struct Task {
     bool blocked = false;
     bool interrupted = false;
     int epoll = -1;
-    std::uint64_t until_ms = 0;     // while blocked; UINT64_MAX: for ever
-    std::uint64_t idle_waits = 0;   // epoll_waits since anything changed
+    std::uint64_t until_ms = 0;    // while blocked; UINT64_MAX: for ever
+    std::uint64_t idle_waits = 0;  // epoll_waits since anything changed
     std::uint64_t seen_changes = 0;
-    std::int64_t ticked = 0;        // what now_seconds said last
+    std::int64_t ticked = 0;  // what now_seconds said last
 };
 
 // -------------------------------------------------------------------------------------------------------------- kernel
@@ -278,7 +328,8 @@ public:
     [[gnu::format(printf, 2, 3)]] void note(const char* text, ...) {
         if (!tracing) return;
         std::array<char, 1024> line{};
-        const int begin = std::snprintf(line.data(), line.size(), "%10llu ms task %d  ", static_cast<unsigned long long>(clock_ms), running);
+        const int begin =
+            std::snprintf(line.data(), line.size(), "%10llu ms task %d  ", static_cast<unsigned long long>(clock_ms), running);
         va_list arguments;
         va_start(arguments, text);
         std::vsnprintf(line.data() + begin, line.size() - static_cast<std::size_t>(begin), text, arguments);
@@ -370,20 +421,22 @@ public:
     std::uint32_t poll(int fd) {
         File& file = at(fd);
         switch (file.kind) {
-            case File::Kind::listener: return file.queue.empty() ? 0U : EPOLLIN;
-            case File::Kind::event: return file.count == 0 ? 0U : EPOLLIN;
-            case File::Kind::stream: {
-                Stream& s = *file.stream;
-                std::uint32_t mask = 0;
-                if (s.reset || (s.client_finished && s.server_finished)) mask |= EPOLLHUP;
-                if (s.reset || s.client_finished) mask |= EPOLLIN | EPOLLRDHUP;
-                if (s.unread_by_server() != 0) mask |= EPOLLIN;
-                if (s.reset || s.server_finished || s.writable()) mask |= EPOLLOUT;
-                else s.wants_room = true;
-                if (s.error != 0) mask |= EPOLLERR;
-                return mask;
-            }
-            default: return 0;
+        case File::Kind::listener: return file.queue.empty() ? 0U : EPOLLIN;
+        case File::Kind::event: return file.count == 0 ? 0U : EPOLLIN;
+        case File::Kind::stream: {
+            Stream& s = *file.stream;
+            std::uint32_t mask = 0;
+            if (s.reset || (s.client_finished && s.server_finished)) mask |= EPOLLHUP;
+            if (s.reset || s.client_finished) mask |= EPOLLIN | EPOLLRDHUP;
+            if (s.unread_by_server() != 0) mask |= EPOLLIN;
+            if (s.reset || s.server_finished || s.writable())
+                mask |= EPOLLOUT;
+            else
+                s.wants_room = true;
+            if (s.error != 0) mask |= EPOLLERR;
+            return mask;
+        }
+        default: return 0;
         }
     }
 
@@ -631,17 +684,17 @@ public:
     std::array<std::uint64_t, faults> injected{};
     std::uint32_t preempt_rate = 0;
     std::size_t descriptors_max = 64;
-    std::size_t table_size = 64;      ///< of the server's table of connections
+    std::size_t table_size = 64;  ///< of the server's table of connections
     std::uint64_t clock_ms = 0;
-    std::uint32_t stamp_base = 0;     ///< where the wrapping clock began
+    std::uint32_t stamp_base = 0;  ///< where the wrapping clock began
     std::int64_t wall_base = 0;
-    std::uint64_t changes = 0;        ///< of any state of this kernel; a reactor that turns without one spins
+    std::uint64_t changes = 0;  ///< of any state of this kernel; a reactor that turns without one spins
     std::uint64_t calls = 0, accepted = 0, received_bytes = 0, sent_bytes = 0;
     std::string violation;
     bool tracing = false;
     std::deque<std::string> trace;
     std::vector<Task> tasks;
-    int running = -1;                 ///< the task whose fiber runs
+    int running = -1;  ///< the task whose fiber runs
     Plant plant = Plant::none;
 
 private:
@@ -739,7 +792,8 @@ struct SimSys {
     static bool writable(int fd) {
         const NotServerCode here;
         kernel->breathe();
-        return kernel->need("poll", fd, File::Kind::stream) != nullptr && (kernel->poll(fd) & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0;
+        return kernel->need("poll", fd, File::Kind::stream) != nullptr &&
+               (kernel->poll(fd) & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0;
     }
     static int shutdown_write(int fd) {
         const NotServerCode here;
@@ -760,7 +814,8 @@ struct SimSys {
         kernel->note("close(%d)", fd);
         if (kernel->plant == Plant::close_forgotten && kernel->is(fd, File::Kind::stream) && kernel->random.chance(1000)) return 0;
         kernel->close(fd);
-        return kernel->fault(Fault::close_interrupted) ? static_cast<int>(kernel->fail(kernel->random.below(2) == 0 ? EINTR : EIO)) : 0;
+        return kernel->fault(Fault::close_interrupted) ? static_cast<int>(kernel->fail(kernel->random.below(2) == 0 ? EINTR : EIO))
+                                                       : 0;
     }
     static void event_raise(int fd) {
         const NotServerCode here;
@@ -793,7 +848,8 @@ private:
         static constexpr std::uint64_t waits_max = 64;
         if (kernel->changes != task.seen_changes) task.idle_waits = 0;
         task.seen_changes = kernel->changes;
-        if (++task.idle_waits > waits_max) kernel->violate("spin: %llu turns of the loop without any change", static_cast<unsigned long long>(waits_max));
+        if (++task.idle_waits > waits_max)
+            kernel->violate("spin: %llu turns of the loop without any change", static_cast<unsigned long long>(waits_max));
     }
     static void forget_listener(epoll_event* events, int& found) {
         for (int i = 0; i < found; ++i) {
