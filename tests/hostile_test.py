@@ -260,6 +260,8 @@ class Attack(unittest.TestCase):
                         pass
                     except OSError:
                         selector.unregister(key.fileobj)
+                        key.fileobj.close()
+                        self.open.remove(key.fileobj)
                         again = self.connect(server)
                         again.setblocking(False)
                         selector.register(again, selectors.EVENT_READ | selectors.EVENT_WRITE)
