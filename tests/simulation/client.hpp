@@ -406,6 +406,7 @@ public:
                 if (r.patient && !r.continued && taken_ == r.begin + r.head_bytes)
                     return kernel_.violate("no 100 Continue for a client that waits for it");
             }
+            if (ended_ && !s.server_finished) return kernel_.violate("the end was announced and does not come");
             if (s.client_finished) return kernel_.violate("still open though the client has finished and is answered");
         }
         check_deadline(blocked, may_hold);

@@ -190,7 +190,6 @@ enum class Plant : std::uint8_t {
     blind_to_rdhup,
     lost_event,
     lost_arrival,
-    lost_listener_event,
     sent_more_than_said,
     sent_less_than_said,
     close_forgotten,
@@ -213,7 +212,6 @@ inline constexpr const char* plant_names[static_cast<std::size_t>(Plant::count_)
                                                                                      "blind_to_rdhup",
                                                                                      "lost_event",
                                                                                      "lost_arrival",
-                                                                                     "lost_listener_event",
                                                                                      "sent_more_than_said",
                                                                                      "sent_less_than_said",
                                                                                      "close_forgotten",
@@ -767,7 +765,6 @@ struct SimSys {
             int found = kernel->harvest(epoll, events, count);
             if (found != 0) {
                 if (kernel->plant == Plant::lost_event && kernel->random.chance(100)) --found;
-                if (kernel->plant == Plant::lost_listener_event && kernel->random.chance(300)) forget_listener(events, found);
                 kernel->note("epoll_wait(%d) = %d", epoll, found);
                 return found;
             }
@@ -850,14 +847,6 @@ private:
         task.seen_changes = kernel->changes;
         if (++task.idle_waits > waits_max)
             kernel->violate("spin: %llu turns of the loop without any change", static_cast<unsigned long long>(waits_max));
-    }
-    static void forget_listener(epoll_event* events, int& found) {
-        for (int i = 0; i < found; ++i) {
-            if ((events[i].data.u64 >> 63) != 0) {
-                events[i] = events[--found];
-                return;
-            }
-        }
     }
 };
 
