@@ -125,6 +125,7 @@ public:
         }
         return all;
     }
+    [[nodiscard]] int fd() const noexcept { return fd_; }
     void finish() const { REQUIRE(::shutdown(fd_, SHUT_WR) == 0); }
     void reset() {
         const linger now{1, 0};
@@ -569,4 +570,124 @@ TEST_CASE("reactor: a lent buffer belongs to one borrower, however many lend at 
         seen[index] = true;
     }
     CHECK(pool.lend() == reactor::none);
+}
+
+// ------------------------------------------------------------------------------------------------------------ fault sweeps
+
+namespace {
+
+enum class Call : std::uint8_t { accept, recv, send, epoll_wait, epoll_add, shutdown, close, count_ };
+
+/// Linux, but the Nth call of one kind fails, once or for ever, as the manual says it can.
+struct Failing : reactor::Linux {
+    inline static std::atomic<Call> which{Call::count_};  // count_: none
+    inline static std::atomic<int> error{0};
+    inline static std::atomic<int> left{0};  // calls until the first failure
+    inline static std::atomic<bool> for_ever{false};
+    inline static std::atomic<int> failures{0};
+
+    static void plan(Call call, int number, int nth, bool ever) {
+        which = Call::count_;
+        error = number;
+        left = nth;
+        for_ever = ever;
+        failures = 0;
+        which = call;
+    }
+    static bool fails(Call call) {
+        if (which.load() != call) return false;
+        const int before = left.fetch_sub(1);
+        if (before > 1 || (before < 1 && !for_ever.load())) return false;
+        ++failures;
+        errno = error.load();
+        return true;
+    }
+    static int accept(int listener) { return fails(Call::accept) ? -1 : Linux::accept(listener); }
+    static ssize_t recv(int fd, char* data, std::size_t size) { return fails(Call::recv) ? -1 : Linux::recv(fd, data, size); }
+    static ssize_t send(int fd, const char* data, std::size_t size, bool more) {
+        return fails(Call::send) ? -1 : Linux::send(fd, data, size, more);
+    }
+    static int epoll_wait(int epoll, epoll_event* events, int count, int timeout_ms) {
+        return fails(Call::epoll_wait) ? -1 : Linux::epoll_wait(epoll, events, count, timeout_ms);
+    }
+    static int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
+        return operation == EPOLL_CTL_ADD && fails(Call::epoll_add) ? -1 : Linux::epoll_ctl(epoll, operation, fd, event);
+    }
+    static int shutdown_write(int fd) { return fails(Call::shutdown) ? -1 : Linux::shutdown_write(fd); }
+    static int close(int fd) {  // the descriptor is gone whatever close says
+        const bool failed = fails(Call::close);
+        const int number = errno;
+        const int result = Linux::close(fd);
+        errno = failed ? number : errno;
+        return failed ? -1 : result;
+    }
+};
+
+/// True if `answer` came in time; the server may as well have had to end this connection.
+bool asks(std::uint16_t port, std::initializer_list<std::string_view> pieces, std::string_view answer) {
+    const Client client(port);
+    // While a call fails for ever nothing is worth waiting for.
+    const timeval patience = Failing::for_ever.load() ? timeval{0, 50'000} : timeval{2, 0};
+    REQUIRE(::setsockopt(client.fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    for (const std::string_view piece : pieces) {
+        if (!client.try_send(piece)) return false;
+        std::this_thread::sleep_for(200us);  // so that the pieces are read one by one
+    }
+    std::string all;
+    std::array<char, 64> block{};
+    while (all.size() < answer.size()) {
+        const ssize_t got = ::recv(client.fd(), block.data(), block.size(), 0);
+        if (got <= 0) return false;
+        all.append(block.data(), static_cast<std::size_t>(got));
+    }
+    return all == answer;
+}
+
+bool asks_everything(std::uint16_t port) {
+    return asks(port, {"q\n"}, "Z\n") && asks(port, {"a\n", "b\n"}, "A\nB\n") && asks(port, {"a", "\n"}, "A\n") &&
+           asks(port, {"!more\n"}, "Z\n");
+}
+
+/// Fails every call in turn until the work does not reach that far; the server must serve again when the fault is over.
+int sweep(Call call, int number, bool for_ever) {
+    int reached = 0;
+    for (int nth = 1; nth <= 40; ++nth) {
+        Running<Failing> server(settings());
+        REQUIRE(asks(server.port, {"q\n"}, "Z\n"));
+        Failing::plan(call, number, nth, for_ever);
+        asks_everything(server.port);
+        const bool failed = Failing::failures.load() != 0;
+        Failing::plan(Call::count_, 0, 0, false);
+        CAPTURE(static_cast<int>(call));
+        CAPTURE(number);
+        CAPTURE(nth);
+        CHECK(server.wait_for([&] { return asks_everything(server.port); }));
+        server.stop();
+        server.check_end();
+        if (!failed) return reached;
+        ++reached;
+    }
+    return reached;
+}
+
+}  // namespace
+
+TEST_CASE("reactor: each call fails once at every place, and the server goes on") {
+    for (const int number : {EINTR, ECONNABORTED, EPERM, EPROTO, ENETDOWN, EHOSTUNREACH, EMFILE, ENFILE, ENOBUFS, ENOMEM})
+        CHECK(sweep(Call::accept, number, false) >= 4);
+    for (const int number : {EINTR, ECONNRESET, ETIMEDOUT, ENOMEM}) CHECK(sweep(Call::recv, number, false) >= 4);
+    for (const int number : {EINTR, EPIPE, ECONNRESET, ENOBUFS, ENOMEM}) CHECK(sweep(Call::send, number, false) >= 4);
+    for (const int number : {ENOMEM, ENOSPC}) CHECK(sweep(Call::epoll_add, number, false) >= 1);
+    for (const int number : {EINTR, EIO}) CHECK(sweep(Call::close, number, false) >= 3);
+    CHECK(sweep(Call::epoll_wait, EINTR, false) >= 4);
+    CHECK(sweep(Call::shutdown, ENOTCONN, false) >= 1);
+}
+
+TEST_CASE("reactor: each call fails for ever from every place on, and the server goes on when that is over") {
+    for (const int number : {ECONNABORTED, EMFILE, ENOMEM}) CHECK(sweep(Call::accept, number, true) >= 1);
+    for (const int number : {ECONNRESET, ENOMEM}) CHECK(sweep(Call::recv, number, true) >= 1);
+    for (const int number : {EPIPE, ENOBUFS}) CHECK(sweep(Call::send, number, true) >= 1);
+    CHECK(sweep(Call::epoll_add, ENOMEM, true) >= 1);
+    CHECK(sweep(Call::close, EINTR, true) >= 1);
+    CHECK(sweep(Call::shutdown, ENOTCONN, true) >= 1);
 }
