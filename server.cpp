@@ -504,6 +504,7 @@ private:
     explicit Site(const Options& options) : options_(options), budget_(std::min(options.tree_bytes_max, memory_available())) {}
     void write_fixed();
     void write_rejections();
+    void write_body(const std::string& usual_type, const Content& content);
     void load_text();
     void load_file();
     void load_filled();
@@ -715,11 +716,16 @@ void Site::make_hot(const Forms& forms) {
 }
 
 void Site::load_text() {
-    const std::string type = options_.type.empty() ? "text/plain" : options_.type;
     bytes = options_.body.size();
+    write_body("text/plain", keep(options_.body));
+}
+
+/// The one answer of a site without a tree.
+void Site::write_body(const std::string& usual_type, const Content& content) {
+    const std::string type = options_.type.empty() ? usual_type : options_.type;
     const bool bare = forbids_content(options_.status);
     const std::string fields = (bare ? "" : "Content-Type: " + type + "\r\n") + extra_fields(options_);
-    ok = write(options_.status, fields, bare ? Content{} : keep(options_.body), !bare || options_.status == 205);
+    ok = write(options_.status, fields, bare ? Content{} : content, !bare || options_.status == 205);
     make_hot(ok);
 }
 
@@ -742,11 +748,7 @@ void Site::load_filled() {
             left -= part;
         }
     }
-    const bool bare = forbids_content(options_.status);
-    const std::string type = options_.type.empty() ? "text/plain" : options_.type;
-    ok = write(options_.status, (bare ? "" : "Content-Type: " + type + "\r\n") + extra_fields(options_), bare ? Content{} : content,
-               !bare || options_.status == 205);
-    make_hot(ok);
+    write_body("text/plain", content);
 }
 
 /// A whole regular file or pipe, at most `most` bytes.
@@ -832,11 +834,7 @@ private:
 void Site::load_file() {
     std::string content = read_file(options_.body, budget_);
     bytes = content.size();
-    const std::string type = options_.type.empty() ? MimeTable().of(options_.body) : options_.type;
-    const bool bare = forbids_content(options_.status);
-    ok = write(options_.status, (bare ? "" : "Content-Type: " + type + "\r\n") + extra_fields(options_),
-               bare ? Content{} : keep(std::move(content)), !bare || options_.status == 205);
-    make_hot(ok);
+    write_body(MimeTable().of(options_.body), keep(std::move(content)));
 }
 
 // The tree: every file is found once, here; a request only looks its name up, so it can name nothing that is not here.
