@@ -779,6 +779,12 @@ inline std::uint64_t load_8(const char* from) noexcept {
     return word;
 }
 
+inline std::uint16_t load_2(const char* from) noexcept {
+    std::uint16_t word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+
 inline std::uint32_t load_4(const char* from) noexcept {
     std::uint32_t word;
     std::memcpy(&word, from, sizeof word);
@@ -796,13 +802,14 @@ constexpr std::uint64_t word_of(std::string_view bytes) noexcept {
 inline constexpr std::uint64_t lower_case_8 = 0x2020'2020'2020'2020;
 inline constexpr std::uint32_t lower_case_4 = 0x2020'2020;
 
+// `mask` is not 0. (std::countr_zero would ask for that each time.)
 constexpr std::size_t lowest_bit(std::uint64_t mask) noexcept {
-    return static_cast<std::size_t>(std::countr_zero(mask));
+    return static_cast<std::size_t>(__builtin_ctzll(mask));
 }
 
-// `count` is at most 64.
-constexpr std::uint64_t bits_below(std::size_t count) noexcept {
-    return count < 64 ? (std::uint64_t{1} << count) - 1 : ~std::uint64_t{0};
+// `begin` and `end` are less than 64.
+constexpr std::uint64_t bits_between(std::size_t begin, std::size_t end) noexcept {
+    return (std::uint64_t{1} << end) - (std::uint64_t{1} << begin);
 }
 
 // A perfect hash over words: a slot holds the only word that can be there. The compiler looks for the multiplier.
@@ -861,8 +868,18 @@ constexpr bool is_plain_authority(char c) noexcept {
 constexpr bool is_bad(char c) noexcept {
     return !is(class_value, c) && c != '\r' && c != '\n';
 }
+// What an authority may hold, a colon before a port included.
+constexpr bool is_authority_byte(char c) noexcept {
+    return is_plain_authority(c) || c == ':';
+}
 constexpr bool is_token(char c) noexcept {
     return is(class_token, c);
+}
+// The first letter of a known name. Lines with another need not be looked at.
+constexpr bool is_initial(char c) noexcept {
+    for (std::string_view name : known_names)
+        if (c == name[0] || c == name[0] - ('a' - 'A')) return true;
+    return false;
 }
 
 // For lookups of 16 bytes, by the low and by the high half of a byte. The ASCII bytes are eight rows of sixteen; row r has bit r.
@@ -896,16 +913,16 @@ constexpr ByteVector make_bytes(char value) noexcept {
 // general registers in every call, with three instructions in place of none.
 struct Vectors {
     ByteVector cr = make_bytes('\r'), lf = make_bytes('\n'), colon = make_bytes(':'), low_half = make_bytes(15);
-    ByteVector below_digits = make_bytes('0' - 1), above_digits = make_bytes('9' + 1);
+    ByteVector first_digit = make_bytes('0'), last_digit = make_bytes('9');
     NibbleTable rows = make_row_table();
     NibbleTable token = make_column_table(is_token), target = make_column_table(is_plain_target), bad = make_column_table(is_bad),
-                authority = make_column_table(is_plain_authority);
+                authority = make_column_table(is_authority_byte), initial = make_column_table(is_initial);
 };
 inline constinit Vectors vectors;
 
-// For an authority: which of its bytes are plain, which are digits, which are colons.
+// For an authority: which of its bytes it may not hold, which are colons, and which are no digits. Other bits are 0.
 struct AuthorityMasks {
-    std::uint64_t plain, digit, colon;
+    std::uint64_t not_allowed, colon, not_digit;
 };
 
 // The scalar kernel as what the others fall back to: out of line, as its code would only be in their way.
@@ -924,8 +941,8 @@ struct AuthorityMasks {
 #if defined(CEILING_HTTP_X86)
 
 // ---- SIMD: the AVX2 kernel ----------------------------------------------------------------------------------------------------
-// A kernel gives the scanner at the end of this file its blocks: 64 bytes at a time, never a byte outside the input, and three
-// masks of them. What is wrong with a byte stays in vector registers and is added up there, as moving a mask to a general register
+// A kernel gives the scanner at the end of this file its blocks: 64 bytes at a time, never a byte outside the input, and masks of
+// them. What is wrong with a byte stays in vector registers and is added up there, as moving a mask to a general register
 // is the scarcest thing here (one a cycle on Zen 4 for 32 bytes; from a mask register of AVX-512, two cycles for 64).
 
 #define CEILING_HTTP_KERNEL avx2
@@ -973,6 +990,11 @@ template <class Table>
     return _mm256_cmpeq_epi8(bytes, vector(value));
 }
 
+[[gnu::always_inline]] inline __m256i not_digit(__m256i bytes) noexcept {
+    return _mm256_or_si256(_mm256_cmpgt_epi8(vector(vectors.first_digit), bytes),
+                           _mm256_cmpgt_epi8(bytes, vector(vectors.last_digit)));
+}
+
 // The bytes moved up by one, with a zero in front.
 [[gnu::always_inline]] inline __m256i moved_up(__m256i bytes) noexcept {
     return _mm256_alignr_epi8(bytes, _mm256_permute2x128_si256(bytes, bytes, 0x08), 15);
@@ -1013,8 +1035,9 @@ struct Block : Place {
     [[gnu::always_inline]] std::uint64_t colon() const noexcept {
         return mask(equal_to(low, vectors.colon), equal_to(high, vectors.colon));
     }
-    [[gnu::always_inline]] std::uint64_t not_token() const noexcept { return outside(vectors.token); }
-    [[gnu::always_inline]] std::uint64_t not_target() const noexcept { return outside(vectors.target); }
+    [[gnu::always_inline]] std::uint64_t token() const noexcept { return ~outside(vectors.token); }
+    [[gnu::always_inline]] std::uint64_t target() const noexcept { return ~outside(vectors.target); }
+    [[gnu::always_inline]] std::uint64_t initial() const noexcept { return ~outside(vectors.initial); }
 
     [[gnu::always_inline]] static __m256i doubt_of(__m256i bytes, __m256i before) noexcept {
         return _mm256_or_si256(_mm256_xor_si256(equal_to(bytes, vectors.lf), equal_to(before, vectors.cr)),
@@ -1075,19 +1098,24 @@ struct Part {
 }
 
 inline constexpr std::size_t authority_bytes_max = 32;
+inline constexpr std::size_t authority_end_min = 32;
 
 // Loads the 32 bytes that end with the authority; the caller sees to it that there are as many.
 [[gnu::always_inline]] inline AuthorityMasks authority_masks(const char* data, std::size_t begin, std::size_t end) noexcept {
     const __m256i bytes = load_32(data + end - 32);
-    const __m256i not_plain = is_zero(inside(vectors.authority, rows_of(bytes), bytes));
-    const __m256i digits = _mm256_and_si256(_mm256_cmpgt_epi8(bytes, vector(vectors.below_digits)),
-                                            _mm256_cmpgt_epi8(vector(vectors.above_digits), bytes));
+    const __m256i not_allowed = is_zero(inside(vectors.authority, rows_of(bytes), bytes));
     const auto drop = static_cast<unsigned>(32 - (end - begin));
-    return {
-        static_cast<std::uint64_t>(~static_cast<std::uint32_t>(_mm256_movemask_epi8(not_plain))) >> drop,
-        static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(digits))) >> drop,
-        static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(equal_to(bytes, vectors.colon)))) >> drop,
+    const auto mask = [drop](__m256i ones) __attribute__((always_inline)) {
+        return std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(ones))} >> drop;
     };
+    return {mask(not_allowed), mask(equal_to(bytes, vectors.colon)), mask(not_digit(bytes))};
+}
+
+// In a head of one block, looking again costs less than two more masks of all of it.
+template <class Block>
+[[gnu::always_inline]] inline AuthorityMasks authority_masks(const Block&, const char* data, std::size_t begin,
+                                                             std::size_t end) noexcept {
+    return authority_masks(data, begin, end);
 }
 
 }  // namespace http::detail::avx2
@@ -1122,13 +1150,13 @@ inline bool supported() noexcept {
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
 }
 
-// Bit 7 says "no token byte", so that OR-ing in the byte itself, whose bit 7 says "not ASCII", completes the answer.
 enum Answer : std::uint8_t {
-    answer_not_token = 0x80,
-    answer_bad = 0x40,
-    answer_target = 0x20,
-    answer_authority = 0x10,
-    answer_digit = 8
+    answer_token = 1,
+    answer_bad = 2,
+    answer_target = 4,
+    answer_initial = 8,
+    answer_authority = 16,
+    answer_digit = 32,
 };
 
 struct AnswerTable {
@@ -1138,28 +1166,48 @@ constexpr AnswerTable make_answer_table() noexcept {
     AnswerTable table{};
     for (unsigned value = 0; value < 128; ++value) {
         const char c = static_cast<char>(value);
-        table.of[value] = static_cast<std::uint8_t>((is_token(c) ? 0 : answer_not_token) | (is_bad(c) ? answer_bad : 0) |
-                                                    (is_plain_target(c) ? answer_target : 0));
+        table.of[value] =
+            static_cast<std::uint8_t>((is_token(c) ? answer_token : 0) | (is_bad(c) ? answer_bad : 0) |
+                                      (is_plain_target(c) ? answer_target : 0) | (is_initial(c) ? answer_initial : 0) |
+                                      (is_authority_byte(c) ? answer_authority : 0) | (is(class_digit, c) ? answer_digit : 0));
     }
     return table;
 }
-inline constexpr AnswerTable answer_table = make_answer_table();
+// Vectors in memory, as those of AVX2 and for the same reason.
+struct WideVectors {
+    AnswerTable answers = make_answer_table();
+    ByteVector not_ascii = make_bytes('\x80');
+    ByteVector token = make_bytes(answer_token), bad = make_bytes(answer_bad), target = make_bytes(answer_target),
+               initial = make_bytes(answer_initial), authority = make_bytes(answer_authority), digit = make_bytes(answer_digit);
+};
+inline constinit WideVectors wide_vectors;
 
-// Only bits 0 to 6 of a byte count, so the answers for bytes outside ASCII mean nothing.
-[[gnu::always_inline]] inline __m512i answers_for(__m512i bytes) noexcept {
-    return _mm512_permutex2var_epi8(_mm512_load_si512(answer_table.of), bytes, _mm512_load_si512(answer_table.of + 64));
+[[gnu::always_inline]] inline __m512i vector(const ByteVector& value) noexcept {
+    return _mm512_load_si512(value.of);
 }
 
-// Doubt: the top bits of `bad` tell control bytes; `pairs` an LF not behind a CR, or what is behind a CR and no LF.
+// The lookup takes bits 0 to 6 of a byte; a byte outside ASCII has no answers.
+[[gnu::always_inline]] inline __m512i answers_for(__m512i bytes) noexcept {
+    return _mm512_maskz_permutex2var_epi8(_mm512_testn_epi8_mask(bytes, vector(wide_vectors.not_ascii)),
+                                          _mm512_load_si512(wide_vectors.answers.of), bytes,
+                                          _mm512_load_si512(wide_vectors.answers.of + 64));
+}
+
+[[gnu::always_inline]] inline __mmask64 equal_to(__m512i bytes, const ByteVector& value) noexcept {
+    return _mm512_cmpeq_epi8_mask(bytes, vector(value));
+}
+
+// Doubt: bytes that no line may hold, told by their answers; and an LF not behind a CR, or what is behind a CR and no LF.
 struct Doubt {
-    __m512i bad;
+    __m512i answers;
     __mmask64 pairs;
 
     [[gnu::always_inline]] void add(const Doubt& other) noexcept {
-        bad = _mm512_or_si512(bad, other.bad);
+        answers = _mm512_or_si512(answers, other.answers);
         pairs = _kor_mask64(pairs, other.pairs);
     }
-    [[gnu::always_inline]] bool any() const noexcept { return _kortestz_mask64_u8(pairs, _mm512_movepi8_mask(bad)) == 0; }
+    [[gnu::always_inline]] __mmask64 bad() const noexcept { return _mm512_test_epi8_mask(answers, vector(wide_vectors.bad)); }
+    [[gnu::always_inline]] bool any() const noexcept { return _kortestz_mask64_u8(pairs, bad()) == 0; }
 };
 
 [[gnu::always_inline]] inline Doubt no_doubt() noexcept {
@@ -1176,49 +1224,66 @@ struct Block {
     __m512i bytes, answers;
     __mmask64 cr_before;  // where the byte before is a CR
 
-    [[gnu::always_inline]] static __mmask64 equal_to(__m512i bytes, const ByteVector& value) noexcept {
-        return _mm512_cmpeq_epi8_mask(bytes, _mm512_load_si512(value.of));
+    [[gnu::always_inline]] std::uint64_t with(const ByteVector& answer) const noexcept {
+        return moved(_mm512_test_epi8_mask(answers, vector(answer)));
     }
     [[gnu::always_inline]] std::uint64_t lf() const noexcept { return moved(equal_to(bytes, vectors.lf)); }
     [[gnu::always_inline]] std::uint64_t colon() const noexcept { return moved(equal_to(bytes, vectors.colon)); }
-    [[gnu::always_inline]] std::uint64_t not_token() const noexcept {
-        return moved(_mm512_movepi8_mask(_mm512_or_si512(bytes, answers)));
-    }
-    [[gnu::always_inline]] std::uint64_t not_target() const noexcept {
-        return _kor_mask64(_mm512_testn_epi8_mask(answers, _mm512_set1_epi8(answer_target)), _mm512_movepi8_mask(bytes));
-    }
-    // Twice an answer has answer_bad in bit 7, where the byte itself says whether the answer means anything.
-    [[gnu::always_inline]] Doubt doubt() const noexcept {
-        return {~bytes & _mm512_add_epi8(answers, answers), _kxor_mask64(equal_to(bytes, vectors.lf), cr_before)};
-    }
+    [[gnu::always_inline]] std::uint64_t token() const noexcept { return with(wide_vectors.token); }
+    [[gnu::always_inline]] std::uint64_t target() const noexcept { return with(wide_vectors.target); }
+    [[gnu::always_inline]] std::uint64_t initial() const noexcept { return with(wide_vectors.initial); }
+    [[gnu::always_inline]] std::uint64_t authority() const noexcept { return with(wide_vectors.authority); }
+    [[gnu::always_inline]] std::uint64_t digit() const noexcept { return with(wide_vectors.digit); }
+    [[gnu::always_inline]] Doubt doubt() const noexcept { return {answers, _kxor_mask64(equal_to(bytes, vectors.lf), cr_before)}; }
     [[gnu::always_inline]] std::uint64_t mask_of(const Doubt& doubt) const noexcept {
-        return _kor_mask64(doubt.pairs, _mm512_movepi8_mask(doubt.bad));
+        return _kor_mask64(doubt.pairs, doubt.bad());
     }
 };
 
 [[gnu::always_inline]] inline Block next_block(const char* from) noexcept {
     const __m512i bytes = _mm512_loadu_si512(from);
-    return {bytes, answers_for(bytes), Block::equal_to(_mm512_loadu_si512(from - 1), vectors.cr)};
+    return {bytes, answers_for(bytes), equal_to(_mm512_loadu_si512(from - 1), vectors.cr)};
 }
 
 // The rest of an input from `at` on, which is less than 64 bytes.
 [[gnu::always_inline]] inline Block last_block(const char* data, std::size_t size, std::size_t at) noexcept {
     const __mmask64 here = _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(size - at));
     const __m512i bytes = _mm512_maskz_loadu_epi8(here, data + at);
-    return {bytes, answers_for(bytes), Block::equal_to(_mm512_maskz_loadu_epi8(here, data + at - 1), vectors.cr)};
+    return {bytes, answers_for(bytes), equal_to(_mm512_maskz_loadu_epi8(here, data + at - 1), vectors.cr)};
+}
+
+[[gnu::always_inline]] inline Block block_behind_nothing(__m512i bytes) noexcept {
+    return {bytes, answers_for(bytes), _kshiftli_mask64(equal_to(bytes, vectors.cr), 1)};
 }
 
 // The first block of a longer input.
 [[gnu::always_inline]] inline Block front_block(const char* data) noexcept {
-    const __m512i bytes = _mm512_loadu_si512(data);
-    return {bytes, answers_for(bytes), _kshiftli_mask64(Block::equal_to(bytes, vectors.cr), 1)};
+    return block_behind_nothing(_mm512_loadu_si512(data));
 }
 
-// Few bytes are better served by the AVX2 kernel's blocks: moving a mask between mask and general registers takes longer than a
-// lookup.
-using avx2::authority_bytes_max;
-using avx2::authority_masks;
-using avx2::first_block;
+// The block of an input of at most 64 bytes, or the first of a longer one.
+[[gnu::always_inline]] inline Block first_block(const char* data, std::size_t size) noexcept {
+    const std::uint64_t here = _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(size < 64 ? size : 64));
+    return block_behind_nothing(_mm512_maskz_loadu_epi8(here, data));
+}
+
+inline constexpr std::size_t authority_bytes_max = 64;
+inline constexpr std::size_t authority_end_min = 0;
+
+[[gnu::always_inline]] inline AuthorityMasks authority_masks(const char* data, std::size_t begin, std::size_t end) noexcept {
+    const __mmask64 here = _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(end - begin));
+    const __m512i bytes = _mm512_maskz_loadu_epi8(here, data + begin);
+    const __m512i answers = answers_for(bytes);
+    return {moved(_mm512_mask_testn_epi8_mask(here, answers, vector(wide_vectors.authority))),
+            moved(equal_to(bytes, vectors.colon)), moved(_mm512_mask_testn_epi8_mask(here, answers, vector(wide_vectors.digit)))};
+}
+
+// In a head of one block, the answers are here.
+[[gnu::always_inline]] inline AuthorityMasks authority_masks(const Block& block, const char*, std::size_t begin,
+                                                             std::size_t end) noexcept {
+    const std::uint64_t here = bits_between(begin, end);
+    return {here & ~block.authority(), here & block.colon(), here & ~block.digit()};
+}
 
 }  // namespace http::detail::avx512
 
@@ -1274,6 +1339,10 @@ inline bool supported() noexcept {
     return either(either(ranges, equal_to(bytes, '=')), either(equal_to(bytes, '_'), equal_to(bytes, '~')));
 }
 
+[[gnu::always_inline]] inline __m128i authority(__m128i bytes) noexcept {
+    return either(alphanumeric(bytes), either(between(bytes, '-', '.'), equal_to(bytes, ':')));
+}
+
 struct Doubt {
     __m128i all;
     __m128i part[4];
@@ -1310,12 +1379,14 @@ struct Block {
     [[gnu::always_inline]] std::uint64_t colon() const noexcept {
         return join([](__m128i bytes, __m128i) { return equal_to(bytes, ':'); });
     }
-    [[gnu::always_inline]] std::uint64_t not_token() const noexcept {
-        return ~join([](__m128i bytes, __m128i) { return token(bytes); });
+    [[gnu::always_inline]] std::uint64_t token() const noexcept {
+        return join([](__m128i bytes, __m128i) { return sse2::token(bytes); });
     }
-    [[gnu::always_inline]] std::uint64_t not_target() const noexcept {
-        return ~join([](__m128i bytes, __m128i) { return target(bytes); });
+    [[gnu::always_inline]] std::uint64_t target() const noexcept {
+        return join([](__m128i bytes, __m128i) { return sse2::target(bytes); });
     }
+    // Here a comparison for each letter costs more than a look at each line.
+    [[gnu::always_inline]] static std::uint64_t initial() noexcept { return ~std::uint64_t{0}; }
 
     // HTAB is one of the control bytes that are left to the scalar kernel.
     [[gnu::always_inline]] static __m128i doubt_of(__m128i bytes, __m128i bytes_before) noexcept {
@@ -1368,14 +1439,24 @@ struct Block {
 }
 
 inline constexpr std::size_t authority_bytes_max = 16;
+inline constexpr std::size_t authority_end_min = 16;
 
 // Loads the 16 bytes that end with the authority; the caller sees to it that there are as many.
 [[gnu::always_inline]] inline AuthorityMasks authority_masks(const char* data, std::size_t begin, std::size_t end) noexcept {
     const __m128i bytes = load_16(data + end - 16);
     const auto drop = static_cast<unsigned>(16 - (end - begin));
     const auto mask = [drop](__m128i ones) { return std::uint64_t{static_cast<unsigned>(_mm_movemask_epi8(ones))} >> drop; };
-    return {mask(either(alphanumeric(bytes), between(bytes, '-', '.'))), mask(between(bytes, '0', '9')),
-            mask(equal_to(bytes, ':'))};
+    const auto not_mask = [drop](__m128i zeros) {
+        return std::uint64_t{static_cast<unsigned>(_mm_movemask_epi8(zeros)) ^ 0xffff} >> drop;
+    };
+    return {not_mask(authority(bytes)), mask(equal_to(bytes, ':')), not_mask(between(bytes, '0', '9'))};
+}
+
+// In a head of one block, looking again costs less than two more masks of all of it.
+template <class Block>
+[[gnu::always_inline]] inline AuthorityMasks authority_masks(const Block&, const char* data, std::size_t begin,
+                                                             std::size_t end) noexcept {
+    return authority_masks(data, begin, end);
 }
 
 }  // namespace http::detail::sse2
@@ -1702,103 +1783,96 @@ constexpr Result Body::discard(std::string_view input) noexcept {
 //
 // The masks of a request ("r" stands for CR, "n" for LF; the first byte, the lowest bit, is on the left):
 //
-//     input       GET / HTTP/1.1rnHost: a:80rnDNT: 1rnrn
-//     lf          ...............1...........1.......1.1
-//     empty line  .....................................1    an LF two places behind another
-//     starts      ................1...........1.......1.    behind each LF
-//     not_token   ...111....1...11....11.1..11...11.1111
-//     names       ................1111........111.......    the ones of ~not_token that adding `starts` to it has turned to zeros
-//     ends        ....................1..........1....1.    the first byte behind a name, which must be a colon, and not at a start
+//     input     GET / HTTP/1.1rnHost: a:80rnDNT: 1rnrn
+//     lf        ...............1...........1.......1.1
+//     starts    ................1...........1.......1.    behind each LF
+//     token     111...1111.111..1111..1.11..111..1....
+//     nameless  ....................................1.    a start that no token follows: the empty line, if CRLF stands there
+//     total     111...1111.111......1.1.11.....1.1..1.    token + starts
+//     ends      ....................1..........1....1.    what the addition set: the first byte behind a name, to be a colon
 //
 // The addition is the trick: a start carries through the token bytes of its line and stops at the first other byte, in every line
 // at once.
 
 namespace http::detail::CEILING_HTTP_KERNEL {
 
-// The marks of pass 1, a bit a byte: `lf`, and `fields`, which are the ends of names for a parse and the starts of lines for a
-// scan. Those of the first block, which is all of it for a small head.
+// The marks of pass 1, a bit a byte: `lf`, and `fields`, which are the ends of names for a parse, and for a scan the starts of
+// lines that may have a known name.
+//
+// A head of one block that says nothing unusual is read from registers alone: no call, no memory. It is `brief`. Where it is not,
+// it is left to the code for any head, so that the rest of this file tells the two apart by `brief` only.
+template <class Block>
 struct OneBlock {
-    std::uint64_t lf, fields;
-    std::uint64_t not_token, not_target;
     static constexpr std::size_t blocks = 1;
-    static constexpr bool is_one = true;
+    static constexpr bool brief = true;
+    const Block& block;
+    std::uint64_t lf, fields;
 
     [[gnu::always_inline]] std::uint64_t lf_in(std::size_t) const noexcept { return lf; }
     [[gnu::always_inline]] std::uint64_t fields_in(std::size_t) const noexcept { return fields; }
+    [[gnu::always_inline]] std::uint64_t target() const noexcept { return block.target(); }
 };
 
 // Those of any head.
 struct ManyBlocks {
-    std::uint64_t not_token, not_target;  // of the first
+    static constexpr bool brief = false;
+    std::uint64_t target_in_first;
     std::size_t blocks;
-    static constexpr bool is_one = false;
     std::uint64_t lf[blocks_max + 8];  // the 8 keep lf[i] and fields[i] from being a multiple of 4 KiB apart
     std::uint64_t fields[blocks_max];
 
     [[gnu::always_inline]] std::uint64_t lf_in(std::size_t block) const noexcept { return lf[block]; }
     [[gnu::always_inline]] std::uint64_t fields_in(std::size_t block) const noexcept { return fields[block]; }
+    [[gnu::always_inline]] std::uint64_t target() const noexcept { return target_in_first; }
 };
 
 // What pass 1 knows between two blocks.
 struct Progress {
     Doubt doubt;
-    std::uint64_t doubt_about_names;  // of the block before: its last bit may be that of the empty line, which is none
-    std::uint64_t lf;                 // of the block before
-    std::uint8_t carry;               // out of it: a name goes on
+    std::uint64_t doubt_about_names;
+    std::uint64_t start;  // 1 where a line begins with the next byte
+    std::uint8_t carry;   // 1 where a name goes on in the next byte
 };
+
+// sum = a + b + carry, and the carry out of it. The intrinsic for this goes through memory in gcc 12.
+[[gnu::always_inline]] inline std::uint64_t add_with_carry(std::uint64_t a, std::uint64_t b, std::uint8_t& carry) noexcept {
+    asm("addb $-1, %[carry]\n\tadcq %[b], %[a]\n\tsetc %[carry]" : [carry] "+q"(carry), [a] "+r"(a) : [b] "r"(b) : "cc");
+    return a;
+}
+
+// A name must end in a colon. A parse visits every end and looks at its byte; a scan does not.
+template <bool full, class Block>
+[[gnu::always_inline]] inline std::uint64_t doubt_about_names(const Block& block, std::uint64_t ends) noexcept {
+    return full ? 0 : ends & ~block.colon();
+}
 
 inline constexpr std::size_t goes_on = ~std::size_t{0};
 
-// Where lines start and names end in a block, and which of these ends are in doubt.
-struct Names {
-    std::uint64_t starts, ends, doubt;
-};
-
-template <bool full, class Block>
-[[gnu::always_inline]] inline Names names_in(const Block& block, std::uint64_t lf, std::uint64_t not_token, std::uint64_t lf_before,
-                                             std::uint8_t& carry) noexcept {
-    const std::uint64_t starts = lf << 1 | lf_before >> 63;
-    std::uint64_t total = starts;
-    // total += ~not_token + carry, and the carry out of it. The intrinsic for this goes through memory in gcc 12.
-    asm("addb $-1, %[carry]\n\tadcq %[token], %[total]\n\tsetc %[carry]"
-        : [carry] "+q"(carry), [total] "+r"(total)
-        : [token] "r"(~not_token)
-        : "cc");
-    const std::uint64_t ends = total & not_token;
-    // An empty name, or one without a colon. A parse visits every end and looks at its byte; a scan does not.
-    return {starts, ends, full ? ends & starts : ends & (starts | ~block.colon())};
-}
-
-// Takes the block at `at`, one of several. Where the empty line's LF stands if the head ends here, 0 if it is not beyond doubt,
-// else goes_on.
+// Takes the block at `at`, one of several. Where a line begins without a name, 0 if what stands before it is not beyond doubt, or
+// goes_on if there is none.
 template <bool full, class Block>
 [[gnu::always_inline]] inline std::size_t mark_block(const Block& block, std::size_t at, Progress& before,
                                                      ManyBlocks& marks) noexcept {
-    const std::uint64_t lf = block.lf(), not_token = block.not_token();
-    const std::uint64_t empty_line = lf & (lf << 2 | before.lf >> 62);
-    const Names names = names_in<full>(block, lf, not_token, before.lf, before.carry);
-    marks.lf[at / block_bytes] = lf;
-    marks.fields[at / block_bytes] = full ? names.ends : names.starts;
-    if (at == 0) {
-        marks.not_token = not_token;
-        marks.not_target = block.not_target();
-    }
-    if (empty_line == 0) {
-        if (before.doubt_about_names != 0) return 0;
+    const std::uint64_t lf = block.lf(), token = block.token();
+    const std::uint64_t starts = lf << 1 | before.start;
+    const std::uint64_t ends = add_with_carry(starts, token, before.carry) & ~token;
+    const std::uint64_t nameless = starts & ~token;
+    const std::uint64_t fields = full ? ends : starts & block.initial(), doubt = doubt_about_names<full>(block, ends);
+    const std::size_t index = at / block_bytes;
+    if (at == 0) marks.target_in_first = block.target();
+    marks.lf[index] = lf;
+    marks.fields[index] = fields;
+    if (nameless == 0) [[likely]] {
         before.doubt.add(block.doubt());
-        before.doubt_about_names = names.doubt;
-        before.lf = lf;
+        before.doubt_about_names |= doubt;
+        before.start = lf >> 63;
         return goes_on;
     }
-    const std::uint64_t up_to = empty_line ^ (empty_line - 1);  // the empty line's LF; its CR is no field
-    const std::uint64_t doubt =
-        (block.mask_of(block.doubt()) & up_to) | (names.doubt & up_to >> 2) | (before.doubt_about_names & ~(empty_line << 63));
-    if (doubt != 0 || before.doubt.any()) return 0;
-    const std::size_t end = at + lowest_bit(empty_line);
-    marks.fields[at / block_bytes] &= up_to >> 2;
-    marks.fields[(end - 1) / block_bytes] &= ~(std::uint64_t{1} << (end - 1) % block_bytes);  // marked before its LF was seen
-    marks.blocks = at / block_bytes + 1;
-    return end;
+    const std::uint64_t below = (nameless & -nameless) - 1;
+    if ((((block.mask_of(block.doubt()) | doubt) & below) | before.doubt_about_names) != 0 || before.doubt.any()) return 0;
+    marks.fields[index] = fields & below;
+    marks.blocks = index + 1;
+    return at + lowest_bit(nameless);
 }
 
 // The first LF at or behind `at`: there is one.
@@ -1806,7 +1880,7 @@ template <class Marks>
 [[gnu::always_inline]] inline std::size_t next_lf(const Marks& marks, std::size_t at) noexcept {
     std::size_t index = at / block_bytes;
     std::uint64_t lf = marks.lf_in(index) >> at % block_bytes;
-    if (Marks::is_one || lf != 0) return at + lowest_bit(lf);
+    if (Marks::brief || lf != 0) return at + lowest_bit(lf);
     do lf = marks.lf_in(++index);
     while (lf == 0);
     return index * block_bytes + lowest_bit(lf);
@@ -1834,9 +1908,49 @@ union Rare {
     }
 };
 
-// A target that is not all plain, or not of the origin form. `authority` is set where the target has one.
-[[gnu::noinline]] inline bool is_other_target(Method method, std::string_view target, std::string_view& authority) noexcept {
-    return skip(class_target, target, 0) == target.size() && target_is_valid(method, target, authority);
+// The method at the front, if it is a known one, and where it ends.
+template <class Marks>
+[[gnu::always_inline]] inline bool read_method(const char* data, Findings& found) noexcept {
+    if (load_4(data) == word_of("GET ")) [[likely]] {
+        found.method = Method::get;
+        found.target_begin = 4;
+        return true;
+    }
+    if constexpr (Marks::brief) return false;
+    const std::uint64_t bytes = load_8(data), spaces = bytes ^ word_of("        ");
+    // The top bit of the lowest byte that is zero, which the borrow cannot have reached.
+    const std::uint64_t zeros = (spaces - 0x0101'0101'0101'0101) & ~spaces & 0x8080'8080'8080'8080;
+    const std::uint64_t word = bytes & (zeros ^ (zeros - 1));
+    const std::size_t slot = method_table.slot(word);
+    if (method_table.word_in[slot] != word) return false;
+    found.method = static_cast<Method>(method_table.index_in[slot]);
+    found.target_begin = lowest_bit(zeros) / 8 + 1;
+    return true;
+}
+
+// A target that is not all plain, or not of the origin form. `authority` is set where it has one.
+struct OtherTarget {
+    bool valid;
+    std::string_view authority;
+};
+[[gnu::noinline]] inline OtherTarget other_target(Method method, std::string_view target) noexcept {
+    OtherTarget other{false, {}};
+    other.valid = skip(class_target, target, 0) == target.size() && target_is_valid(method, target, other.authority);
+    return other;
+}
+
+// Whether the bytes of the target are plain ones, and an SP stands behind them.
+template <class Marks>
+[[gnu::always_inline]] inline bool is_plain_target(const char* data, std::size_t size, const Marks& marks,
+                                                   const Findings& found) noexcept {
+    std::size_t at = found.target_begin;
+    std::uint64_t other = ~marks.target() >> at;
+    while (!Marks::brief && other == 0) {
+        at = (at / block_bytes + 1) * block_bytes;
+        if (at > found.target_end) return false;
+        other = ~(at + block_bytes <= size ? next_block(data + at).target() : last_block(data, size, at).target());
+    }
+    return at + lowest_bit(other) == found.target_end && data[found.target_begin] == '/' && found.method != Method::connect;
 }
 
 // The request line, whose LF stands at `lf`. False where it is not beyond doubt.
@@ -1844,52 +1958,38 @@ template <class Marks>
 [[gnu::always_inline]] inline bool read_request_line(const char* data, std::size_t size, const Marks& marks, std::size_t lf,
                                                      Findings& found) noexcept {
     constexpr std::size_t version_bytes = 10;  // SP "HTTP/1.1" CR
-    const std::size_t method_end = lowest_bit(marks.not_token);
-    const std::size_t target_begin = method_end + 1, target_end = lf - version_bytes;
-    if (method_end >= 8 || lf < target_begin + 1 + version_bytes) return false;
+    found.target_end = lf - version_bytes;
+    if (!read_method<Marks>(data, found) || lf < found.target_begin + 1 + version_bytes) return false;
 
-    const unsigned minor = static_cast<unsigned>(static_cast<unsigned char>(data[lf - 2])) - '0';
-    if (load_8(data + target_end) != word_of(" HTTP/1.") || minor > 9) return false;
-    if (load_4(data) == word_of("GET ")) {
-        found.method = Method::get;
-    } else {
-        const std::uint64_t word = load_8(data) & (~std::uint64_t{0} >> (56 - 8 * method_end));
-        const std::size_t slot = method_table.slot(word);
-        if (method_table.word_in[slot] != word) return false;
-        found.method = static_cast<Method>(method_table.index_in[slot]);
-    }
-    found.version_minor = minor == 0 ? 0 : 1;
-    found.target_begin = target_begin;
-    found.target_end = target_end;
-
-    // The first byte that no plain target holds is the SP behind the method; the next should be the SP in front of the version.
-    std::uint64_t other = marks.not_target & (marks.not_target - 1);
-    std::size_t at = 0;
-    while (other == 0 && at + block_bytes < target_end) {
-        at += block_bytes;
-        other = at + block_bytes <= size ? next_block(data + at).not_target() : last_block(data, size, at).not_target();
-    }
-    if (at + lowest_bit(other) >= target_end && data[target_begin] == '/' && found.method != Method::connect) [[likely]]
+    // 0 for HTTP/1.0 and 1 for HTTP/1.1; other versions are left to the scalar kernel.
+    const std::uint64_t version = std::rotl(load_8(data + lf - 9) ^ word_of("HTTP/1.0"), 8);
+    if (version > 1 || data[found.target_end] != ' ') return false;
+    found.version_minor = static_cast<std::uint8_t>(version);
+    if (is_plain_target(data, size, marks, found)) [[likely]]
         return true;
-    std::string_view authority;
-    if (!is_other_target(found.method, {data + target_begin, target_end - target_begin}, authority)) return false;
-    if (authority.data() != nullptr) {
-        found.host = authority;
+    if constexpr (Marks::brief) return false;
+    const OtherTarget other = other_target(found.method, {data + found.target_begin, found.target_end - found.target_begin});
+    if (other.authority.data() != nullptr) {
+        found.host = other.authority;
         found.seen |= seen_absolute;
     }
-    return true;
+    return other.valid;
 }
 
-// The value between a colon and an LF, without the CR and without blanks around it: nearly always there is one SP in front.
-[[gnu::noinline]] inline std::string_view unusual_value(const char* data, std::size_t colon, std::size_t lf) noexcept {
-    return trim({data + colon + 1, lf - colon - 2});
-}
-[[gnu::always_inline]] inline std::string_view value_between(const char* data, std::size_t colon, std::size_t lf) noexcept {
+// The value between a colon and an LF, without the CR and without blanks around it: nearly always there is one SP in front. False
+// where it is left to others.
+template <class Marks>
+[[gnu::always_inline]] inline bool read_value(const char* data, std::size_t colon, std::size_t lf,
+                                              std::string_view& value) noexcept {
     // Of the bytes that a valid line holds, only blanks and the CR are not above SP.
     if (data[colon + 1] == ' ' && static_cast<unsigned char>(data[colon + 2]) > ' ' &&
         static_cast<unsigned char>(data[lf - 2]) > ' ') [[likely]]
-        return {data + colon + 2, lf - colon - 3};
-    return unusual_value(data, colon, lf);
+        value = {data + colon + 2, lf - colon - 3};
+    else if constexpr (Marks::brief)
+        return false;
+    else
+        value = trim({data + colon + 1, lf - colon - 2});
+    return true;
 }
 
 // Whether the field at `name` is the one of `wanted`, of which the first four letters are known to be equal. Four bytes at a time:
@@ -1901,16 +2001,31 @@ template <class Marks>
     return (load_4(name + last) | lower_case_4) == load_4(wanted.data() + last);
 }
 
-[[gnu::always_inline]] inline bool is_authority(const char* data, std::string_view value) noexcept {
-    const auto begin = static_cast<std::size_t>(value.data() - data);
-    if (value.size() <= authority_bytes_max && begin + value.size() >= authority_bytes_max) [[likely]] {
-        const AuthorityMasks is = authority_masks(data, begin, begin + value.size());
-        const std::uint64_t other = ~is.plain & bits_below(value.size());
-        if (other == 0) return true;
-        const std::uint64_t not_digits = ~is.digit & bits_below(value.size()) & -(other & -other);
-        if (not_digits == (other & is.colon) && (not_digits & (not_digits - 1)) == 0) return true;  // a colon, and digits behind it
-    }
+// Whether a value is a host, and perhaps a colon and a port. `is` is about its bytes.
+[[gnu::always_inline]] inline bool is_plain_authority(const AuthorityMasks& is) noexcept {
+    const std::uint64_t first_colon = is.colon & -is.colon;
+    // If there is a colon, what is behind the first one must be digits.
+    return is.not_allowed == 0 && (is.not_digit & -first_colon) == first_colon;
+}
+
+template <class Marks>
+[[gnu::always_inline]] inline bool is_authority(const char* data, std::string_view value, const Marks& marks) noexcept {
+    const auto begin = static_cast<std::size_t>(value.data() - data), end = begin + value.size();
+    const bool fits = value.size() <= authority_bytes_max && end >= authority_end_min;
+    if constexpr (Marks::brief) return fits && is_plain_authority(authority_masks(marks.block, data, begin, end));
+    if (fits && is_plain_authority(authority_masks(data, begin, end))) [[likely]]
+        return true;
     return authority_of(value).valid;
+}
+
+// What Connection nearly always says; 0 for anything else.
+[[gnu::always_inline]] inline unsigned usual_connection(std::string_view value) noexcept {
+    if (value.size() == 10 && (load_8(value.data()) | lower_case_8) == word_of("keep-ali") &&
+        (load_4(value.data() + 6) | lower_case_4) == word_of("live"))
+        return seen_keep_alive;
+    if (value.size() == 5 && (load_4(value.data()) | lower_case_4) == word_of("clos") && (value[4] | 0x20) == 'e')
+        return seen_close;
+    return 0;
 }
 
 // A line with a known name other than Host and Connection.
@@ -1921,53 +2036,55 @@ template <class Marks>
     return read_field(name.substr(0, name.size() - 1), value, range, rare) == Status::complete;
 }
 
-// Acts on the line that begins at `begin`, if its name is known. False where it is not beyond doubt. `value_behind` gives the value
-// behind the colon at a position.
-template <class ValueBehind>
-[[gnu::always_inline]] inline bool read_line(const char* data, std::size_t begin, ValueBehind value_behind, Findings& found,
-                                             Rare& rare) noexcept {
+// Acts on the line that begins at `begin`, if its name is known. False where it is not beyond doubt. `read_value_behind` puts the
+// value behind the colon at a position into `value`.
+template <class Marks, class ReadValueBehind>
+[[gnu::always_inline]] inline bool read_line(const char* data, const Marks& marks, std::size_t begin, Findings& found, Rare& rare,
+                                             std::string_view& value, ReadValueBehind read_value_behind) noexcept {
     const std::uint32_t word = load_4(data + begin) | lower_case_4;
-    const std::size_t slot = name_table.slot(word);
-    if (name_table.word_in[slot] != word) return true;
-
+    const auto read_value_of = [&](std::string_view name) __attribute__((always_inline)) {
+        return read_value_behind(begin + name.size() - 1);
+    };
     if (word == host_word) {
-        const std::size_t colon = begin + known_names[0].size() - 1;
-        if (data[colon] != ':') return true;
-        const std::string_view value = value_behind(colon);
-        if ((found.seen & seen_host) != 0 || !is_authority(data, value)) return false;
-        if ((found.seen & seen_absolute) == 0) found.host = value;
+        if (data[begin + 4] != ':') return true;
+        if (!read_value_of(known_names[0]) || (found.seen & seen_host) != 0 || !is_authority(data, value, marks)) return false;
+        if (Marks::brief || (found.seen & seen_absolute) == 0) found.host = value;
         found.seen |= seen_host;
         return true;
     }
+    const std::size_t slot = name_table.slot(word);
+    if (name_table.word_in[slot] != word) return true;
     if (word == connection_word) {
         if (!is_name(data + begin, known_names[1])) return true;
-        const std::string_view value = value_behind(begin + known_names[1].size() - 1);
-        if (value.size() == 10 && (load_8(value.data()) | lower_case_8) == word_of("keep-ali") &&
-            (load_4(value.data() + 6) | lower_case_4) == word_of("live")) [[likely]]
-            found.seen |= seen_keep_alive;
-        else
-            read_connection(value, rare.begun(found));
+        if (!read_value_of(known_names[1])) return false;
+        const unsigned says = usual_connection(value);
+        found.seen |= says;
+        if constexpr (Marks::brief) return says != 0;
+        if (says == 0) read_connection(value, rare.begun(found));
         return true;
     }
     const std::string_view name = known_names[name_table.index_in[slot]];
+    if constexpr (Marks::brief) return false;
     if (!is_name(data + begin, name)) return true;
-    return read_rare_line(data, name, value_behind(begin + name.size() - 1), rare.begun(found));
+    return read_value_of(name) && read_rare_line(data, name, value, rare.begun(found));
 }
 
-// Pass 2 of a scan: looks at the first letters of each line.
+// Pass 2 of a scan: looks at each line that may have a known name.
 template <class Marks>
 [[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t, Findings& found, Rare& rare,
                                                Request&, std::span<Field>) noexcept {
-    const auto value_behind = [&](std::size_t colon) __attribute__((always_inline)) {
-        return value_between(data, colon, next_lf(marks, colon));
+    std::string_view value;
+    const auto read_value_behind = [&](std::size_t colon) __attribute__((always_inline)) {
+        return read_value<Marks>(data, colon, next_lf(marks, colon), value);
     };
     for (std::size_t index = 0; index < marks.blocks; ++index)
         for (std::uint64_t starts = marks.fields_in(index); starts != 0; starts &= starts - 1)
-            if (!read_line(data, index * block_bytes + lowest_bit(starts), value_behind, found, rare)) return false;
+            if (!read_line(data, marks, index * block_bytes + lowest_bit(starts), found, rare, value, read_value_behind))
+                return false;
     return true;
 }
 
-// Pass 2 of a parse: each mark ends the name that began with its line.
+// Pass 2 of a parse: each mark ends the name that began with its line. The first line begins at `begin`.
 template <class Marks>
 [[gnu::always_inline]] inline bool read_fields(const char* data, const Marks& marks, std::size_t begin, Findings& found, Rare& rare,
                                                FullRequest& out, std::span<Field> fields) noexcept {
@@ -1979,13 +2096,13 @@ template <class Marks>
             const std::size_t bit = lowest_bit(ends), colon = index * block_bytes + bit;
             if (data[colon] != ':' || field == last) return false;
             const std::uint64_t lf_behind = lf_here >> bit;
-            const std::size_t lf = lf_behind != 0 ? colon + lowest_bit(lf_behind) : next_lf(marks, (index + 1) * block_bytes);
-            const std::string_view value = value_between(data, colon, lf);
+            const std::size_t lf =
+                Marks::brief || lf_behind != 0 ? colon + lowest_bit(lf_behind) : next_lf(marks, (index + 1) * block_bytes);
+            std::string_view value;
+            if (!read_value<Marks>(data, colon, lf, value)) return false;
             *field = {{data + begin, colon - begin}, value};
             ++field;
-            if (!read_line(
-                    data, begin, [value](std::size_t) { return value; }, found, rare))
-                return false;
+            if (!read_line(data, marks, begin, found, rare, value, [](std::size_t) { return true; })) return false;
             begin = lf + 1;
         }
     }
@@ -2007,10 +2124,11 @@ template <class Marks>
 }
 
 // Fills `out`. False where the whole is not beyond doubt.
+template <class Marks>
 [[gnu::always_inline]] inline bool judge(std::string_view bytes, const Findings& found, Rare& rare, Request& out) noexcept {
     out.target = {bytes.data() + found.target_begin, found.target_end - found.target_begin};
     out.host = found.host;
-    if ((found.seen & seen_rare) != 0) return judge_rare(bytes, Findings(found), rare.head, out);
+    if (!Marks::brief && (found.seen & seen_rare) != 0) return judge_rare(bytes, Findings(found), rare.head, out);
     if ((found.seen & seen_host) == 0 && found.version_minor != 0) return false;
     out.if_none_match = {};
     out.if_modified_since = {};
@@ -2021,48 +2139,54 @@ template <class Marks>
     return true;
 }
 
-// Pass 2, over marks that pass 1 found beyond doubt. False where their meaning is not.
+// Pass 2, over marks that pass 1 found beyond doubt, for a head that ends at `end` if an empty line stands there. The length of the
+// head, or 0 where it does not end or its meaning is not beyond doubt.
 template <class Marks, class Out>
-[[gnu::always_inline]] inline bool read_head(const char* data, std::size_t size, const Marks& marks, Out& out,
-                                             std::span<Field> fields) noexcept {
+[[gnu::always_inline]] inline std::size_t read_head(const char* data, std::size_t size, std::size_t end, const Marks& marks,
+                                                    Out& out, std::span<Field> fields) noexcept {
+    if (end + 2 > size || load_2(data + end) != word_of("\r\n")) return 0;
     Findings found;
     Rare rare;
     const std::size_t lf = next_lf(marks, 0);
-    return read_request_line(data, size, marks, lf, found) && read_fields(data, marks, lf + 1, found, rare, out, fields) &&
-           judge({data, size}, found, rare, out);
+    if (!read_request_line(data, size, marks, lf, found) || !read_fields(data, marks, lf + 1, found, rare, out, fields) ||
+        !judge<Marks>({data, size}, found, rare, out))
+        return 0;
+    return end + 2;
 }
 
-// A head that does not end in its first block. As head_bytes().
-template <class Out>
-[[gnu::noinline]] inline std::size_t longer_head_bytes(const char* data, std::size_t size, Out& out,
-                                                       std::span<Field> fields) noexcept {
-    constexpr bool full = std::is_same_v<Out, FullRequest>;
-    if (size > blocks_max * block_bytes) size = blocks_max * block_bytes;
-    ManyBlocks marks;
-    Progress progress{no_doubt(), 0, 0, 0};
-    std::size_t end = mark_block<full>(front_block(data), 0, progress, marks);
-    std::size_t at = block_bytes;
-    for (; end == goes_on && at + block_bytes <= size; at += block_bytes)
-        end = mark_block<full>(next_block(data + at), at, progress, marks);
-    if (end == goes_on && at < size) end = mark_block<full>(last_block(data, size, at), at, progress, marks);
-    if (end == 0 || end == goes_on) return 0;
-    return read_head(data, size, marks, out, fields) ? end + 1 : 0;
-}
-
-// The length of the head, or 0 where it is not complete or not beyond doubt. A head of one block is kept in registers.
+// The length of a head, or 0 where it is not complete or not beyond doubt.
 template <class Out>
 [[gnu::always_inline]] inline std::size_t head_bytes(const char* data, std::size_t size, Out& out,
                                                      std::span<Field> fields) noexcept {
     constexpr bool full = std::is_same_v<Out, FullRequest>;
+    if (size > blocks_max * block_bytes) size = blocks_max * block_bytes;
+    ManyBlocks marks;
+    Progress progress{no_doubt(), 0, 0, 0};
+    std::size_t at = 0, end = goes_on;
+    if (size <= block_bytes) {
+        end = mark_block<full>(first_block(data, size), at, progress, marks);
+    } else {
+        end = mark_block<full>(front_block(data), at, progress, marks);
+        for (at = block_bytes; end == goes_on && at + block_bytes <= size; at += block_bytes)
+            end = mark_block<full>(next_block(data + at), at, progress, marks);
+        if (end == goes_on && at < size) end = mark_block<full>(last_block(data, size, at), at, progress, marks);
+    }
+    return end == 0 || end == goes_on ? 0 : read_head(data, size, end, marks, out, fields);
+}
+
+// The same for a brief head; 0 where it is not brief.
+template <class Out>
+[[gnu::always_inline]] inline std::size_t brief_head_bytes(const char* data, std::size_t size, Out& out,
+                                                           std::span<Field> fields) noexcept {
+    constexpr bool full = std::is_same_v<Out, FullRequest>;
     const auto block = first_block(data, size);
-    const std::uint64_t lf = block.lf(), empty_line = lf & lf << 2;
-    if (empty_line == 0) return size > block_bytes ? longer_head_bytes(data, size, out, fields) : 0;
-    const std::uint64_t not_token = block.not_token(), up_to = empty_line ^ (empty_line - 1);
-    std::uint8_t carry = 0;
-    const Names names = CEILING_HTTP_KERNEL::names_in<full>(block, lf, not_token, 0, carry);
-    if (((block.mask_of(block.doubt()) & up_to) | (names.doubt & up_to >> 2)) != 0) return 0;
-    const OneBlock marks{lf, (full ? names.ends : names.starts) & up_to >> 2, not_token, block.not_target()};
-    return read_head(data, size, marks, out, fields) ? lowest_bit(empty_line) + 1 : 0;
+    const std::uint64_t lf = block.lf(), token = block.token();
+    const std::uint64_t starts = lf << 1, nameless = starts & ~token;
+    if (nameless == 0) return 0;
+    const std::uint64_t ends = (starts + token) & ~token, below = (nameless & -nameless) - 1;
+    if (((block.mask_of(block.doubt()) | doubt_about_names<full>(block, ends)) & below) != 0) return 0;
+    const OneBlock<std::remove_const_t<decltype(block)>> marks{block, lf, (full ? ends : starts & block.initial()) & below};
+    return read_head(data, size, lowest_bit(nameless), marks, out, fields);
 }
 
 // What of the input a fresh scan may look at; 0 where it is not for this kernel.
@@ -2072,19 +2196,34 @@ template <class Out>
     return size < head_bytes_min || resume.at != 0 ? 0 : size;
 }
 
-inline Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
-    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0) [[likely]]
+// What is not brief: out of line, so that the brief way needs no stack.
+[[gnu::noinline]] inline Result scan_any(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
+    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0)
         if (const std::size_t consumed = head_bytes(input.data(), size, out, {}); consumed != 0) [[likely]]
             return {Status::complete, consumed};
     return scan_slowly(input, out, resume, limits);
+}
+[[gnu::noinline]] inline Result parse_any(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
+                                          const Limits& limits) noexcept {
+    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0)
+        if (const std::size_t consumed = head_bytes(input.data(), size, out, fields); consumed != 0) [[likely]]
+            return {Status::complete, consumed};
+    return parse_slowly(input, out, fields, resume, limits);
+}
+
+inline Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
+    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0) [[likely]]
+        if (const std::size_t consumed = brief_head_bytes(input.data(), size, out, {}); consumed != 0)
+            return {Status::complete, consumed};
+    return scan_any(input, out, resume, limits);
 }
 
 inline Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
                     const Limits& limits) noexcept {
     if (const std::size_t size = usable_bytes(input, resume, limits); size != 0) [[likely]]
-        if (const std::size_t consumed = head_bytes(input.data(), size, out, fields); consumed != 0) [[likely]]
+        if (const std::size_t consumed = brief_head_bytes(input.data(), size, out, fields); consumed != 0)
             return {Status::complete, consumed};
-    return parse_slowly(input, out, fields, resume, limits);
+    return parse_any(input, out, fields, resume, limits);
 }
 
 }  // namespace http::detail::CEILING_HTTP_KERNEL
