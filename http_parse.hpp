@@ -2192,37 +2192,40 @@ template <class Out>
 // What of the input a fresh scan may look at; 0 where it is not for this kernel.
 [[gnu::always_inline]] inline std::size_t usable_bytes(std::string_view input, const Resume& resume,
                                                        const Limits& limits) noexcept {
+    if (resume.at != 0) return 0;
     const std::size_t size = input.size() < limits.head_bytes_max ? input.size() : limits.head_bytes_max;
-    return size < head_bytes_min || resume.at != 0 ? 0 : size;
+    return size < head_bytes_min ? 0 : size;
 }
 
 // What is not brief: out of line, so that the brief way needs no stack.
 [[gnu::noinline]] inline Result scan_any(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
-    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0)
-        if (const std::size_t consumed = head_bytes(input.data(), size, out, {}); consumed != 0) [[likely]]
-            return {Status::complete, consumed};
+    const std::size_t size = usable_bytes(input, resume, limits);
+    if (const std::size_t consumed = head_bytes(input.data(), size, out, {}); consumed != 0) [[likely]]
+        return {Status::complete, consumed};
     return scan_slowly(input, out, resume, limits);
 }
 [[gnu::noinline]] inline Result parse_any(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
                                           const Limits& limits) noexcept {
-    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0)
-        if (const std::size_t consumed = head_bytes(input.data(), size, out, fields); consumed != 0) [[likely]]
-            return {Status::complete, consumed};
+    const std::size_t size = usable_bytes(input, resume, limits);
+    if (const std::size_t consumed = head_bytes(input.data(), size, out, fields); consumed != 0) [[likely]]
+        return {Status::complete, consumed};
     return parse_slowly(input, out, fields, resume, limits);
 }
 
 inline Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
-    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0) [[likely]]
-        if (const std::size_t consumed = brief_head_bytes(input.data(), size, out, {}); consumed != 0)
-            return {Status::complete, consumed};
+    const std::size_t size = usable_bytes(input, resume, limits);
+    if (size == 0) return scan_slowly(input, out, resume, limits);
+    if (const std::size_t consumed = brief_head_bytes(input.data(), size, out, {}); consumed != 0)
+        return {Status::complete, consumed};
     return scan_any(input, out, resume, limits);
 }
 
 inline Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
                     const Limits& limits) noexcept {
-    if (const std::size_t size = usable_bytes(input, resume, limits); size != 0) [[likely]]
-        if (const std::size_t consumed = brief_head_bytes(input.data(), size, out, fields); consumed != 0)
-            return {Status::complete, consumed};
+    const std::size_t size = usable_bytes(input, resume, limits);
+    if (size == 0) return parse_slowly(input, out, fields, resume, limits);
+    if (const std::size_t consumed = brief_head_bytes(input.data(), size, out, fields); consumed != 0)
+        return {Status::complete, consumed};
     return parse_any(input, out, fields, resume, limits);
 }
 
