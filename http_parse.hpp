@@ -2212,7 +2212,9 @@ template <class Out>
     return parse_slowly(input, out, fields, resume, limits);
 }
 
-inline Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
+// Each at the start of a cache line: where its branches lie otherwise depends on the code before it, which has made a fifth of
+// the time for 40 bytes.
+[[gnu::aligned(64)]] inline Result scan(std::string_view input, Request& out, Resume& resume, const Limits& limits) noexcept {
     const std::size_t size = usable_bytes(input, resume, limits);
     if (size == 0) return scan_slowly(input, out, resume, limits);
     if (const std::size_t consumed = brief_head_bytes(input.data(), size, out, {}); consumed != 0)
@@ -2220,8 +2222,8 @@ inline Result scan(std::string_view input, Request& out, Resume& resume, const L
     return scan_any(input, out, resume, limits);
 }
 
-inline Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
-                    const Limits& limits) noexcept {
+[[gnu::aligned(64)]] inline Result parse(std::string_view input, FullRequest& out, std::span<Field> fields, Resume& resume,
+                                         const Limits& limits) noexcept {
     const std::size_t size = usable_bytes(input, resume, limits);
     if (size == 0) return parse_slowly(input, out, fields, resume, limits);
     if (const std::size_t consumed = brief_head_bytes(input.data(), size, out, fields); consumed != 0)
