@@ -1173,6 +1173,7 @@ constexpr AnswerTable make_answer_table() noexcept {
     }
     return table;
 }
+
 // Vectors in memory, as those of AVX2 and for the same reason.
 struct WideVectors {
     AnswerTable answers = make_answer_table();
@@ -1941,7 +1942,7 @@ struct OtherTarget {
 
 // Whether the bytes of the target are plain ones, and an SP stands behind them.
 template <class Marks>
-[[gnu::always_inline]] inline bool is_plain_target(const char* data, std::size_t size, const Marks& marks,
+[[gnu::always_inline]] inline bool target_is_plain(const char* data, std::size_t size, const Marks& marks,
                                                    const Findings& found) noexcept {
     std::size_t at = found.target_begin;
     std::uint64_t other = ~marks.target() >> at;
@@ -1965,7 +1966,7 @@ template <class Marks>
     const std::uint64_t version = std::rotl(load_8(data + lf - 9) ^ word_of("HTTP/1.0"), 8);
     if (version > 1 || data[found.target_end] != ' ') return false;
     found.version_minor = static_cast<std::uint8_t>(version);
-    if (is_plain_target(data, size, marks, found)) [[likely]]
+    if (target_is_plain(data, size, marks, found)) [[likely]]
         return true;
     if constexpr (Marks::brief) return false;
     const OtherTarget other = other_target(found.method, {data + found.target_begin, found.target_end - found.target_begin});
@@ -2002,7 +2003,7 @@ template <class Marks>
 }
 
 // Whether a value is a host, and perhaps a colon and a port. `is` is about its bytes.
-[[gnu::always_inline]] inline bool is_plain_authority(const AuthorityMasks& is) noexcept {
+[[gnu::always_inline]] inline bool authority_is_plain(const AuthorityMasks& is) noexcept {
     const std::uint64_t first_colon = is.colon & -is.colon;
     // If there is a colon, what is behind the first one must be digits.
     return is.not_allowed == 0 && (is.not_digit & -first_colon) == first_colon;
@@ -2012,8 +2013,8 @@ template <class Marks>
 [[gnu::always_inline]] inline bool is_authority(const char* data, std::string_view value, const Marks& marks) noexcept {
     const auto begin = static_cast<std::size_t>(value.data() - data), end = begin + value.size();
     const bool fits = value.size() <= authority_bytes_max && end >= authority_end_min;
-    if constexpr (Marks::brief) return fits && is_plain_authority(authority_masks(marks.block, data, begin, end));
-    if (fits && is_plain_authority(authority_masks(data, begin, end))) [[likely]]
+    if constexpr (Marks::brief) return fits && authority_is_plain(authority_masks(marks.block, data, begin, end));
+    if (fits && authority_is_plain(authority_masks(data, begin, end))) [[likely]]
         return true;
     return authority_of(value).valid;
 }
