@@ -861,16 +861,13 @@ inline constexpr PerfectHash<4, std::uint32_t, 7> name_table{name_words};
 constexpr bool is_plain_target(char c) noexcept {
     return is(class_target, c) && !contains("%[]", c);
 }
+// A colon before a port included.
 constexpr bool is_plain_authority(char c) noexcept {
-    return is(class_alpha, c) || is(class_digit, c) || c == '-' || c == '.';
+    return is(class_alpha, c) || is(class_digit, c) || contains("-.:", c);
 }
 // Bytes that no line may hold, whatever its meaning, and that are no line end.
 constexpr bool is_bad(char c) noexcept {
     return !is(class_value, c) && c != '\r' && c != '\n';
-}
-// What an authority may hold, a colon before a port included.
-constexpr bool is_authority_byte(char c) noexcept {
-    return is_plain_authority(c) || c == ':';
 }
 constexpr bool is_token(char c) noexcept {
     return is(class_token, c);
@@ -916,7 +913,7 @@ struct Vectors {
     ByteVector first_digit = make_bytes('0'), last_digit = make_bytes('9');
     NibbleTable rows = make_row_table();
     NibbleTable token = make_column_table(is_token), target = make_column_table(is_plain_target), bad = make_column_table(is_bad),
-                authority = make_column_table(is_authority_byte), initial = make_column_table(is_initial);
+                authority = make_column_table(is_plain_authority), initial = make_column_table(is_initial);
 };
 inline constinit Vectors vectors;
 
@@ -1111,13 +1108,6 @@ inline constexpr std::size_t authority_end_min = 32;
     return {mask(not_allowed), mask(equal_to(bytes, vectors.colon)), mask(not_digit(bytes))};
 }
 
-// In a head of one block, looking again costs less than two more masks of all of it.
-template <class Block>
-[[gnu::always_inline]] inline AuthorityMasks authority_masks(const Block&, const char* data, std::size_t begin,
-                                                             std::size_t end) noexcept {
-    return authority_masks(data, begin, end);
-}
-
 }  // namespace http::detail::avx2
 
 #include "http_parse.hpp"  // the scanner, at the end of this file
@@ -1169,7 +1159,7 @@ constexpr AnswerTable make_answer_table() noexcept {
         table.of[value] =
             static_cast<std::uint8_t>((is_token(c) ? answer_token : 0) | (is_bad(c) ? answer_bad : 0) |
                                       (is_plain_target(c) ? answer_target : 0) | (is_initial(c) ? answer_initial : 0) |
-                                      (is_authority_byte(c) ? answer_authority : 0) | (is(class_digit, c) ? answer_digit : 0));
+                                      (is_plain_authority(c) ? answer_authority : 0) | (is(class_digit, c) ? answer_digit : 0));
     }
     return table;
 }
@@ -1451,13 +1441,6 @@ inline constexpr std::size_t authority_end_min = 16;
         return std::uint64_t{static_cast<unsigned>(_mm_movemask_epi8(zeros)) ^ 0xffff} >> drop;
     };
     return {not_mask(authority(bytes)), mask(equal_to(bytes, ':')), not_mask(between(bytes, '0', '9'))};
-}
-
-// In a head of one block, looking again costs less than two more masks of all of it.
-template <class Block>
-[[gnu::always_inline]] inline AuthorityMasks authority_masks(const Block&, const char* data, std::size_t begin,
-                                                             std::size_t end) noexcept {
-    return authority_masks(data, begin, end);
 }
 
 }  // namespace http::detail::sse2
@@ -2000,6 +1983,14 @@ template <class Marks>
         if ((load_4(name + i) | lower_case_4) != load_4(wanted.data() + i)) return false;
     const std::size_t last = wanted.size() - 4;
     return (load_4(name + last) | lower_case_4) == load_4(wanted.data() + last);
+}
+
+// In a head of one block: a kernel with an overload of its own has the masks already; for the others, looking again costs less than
+// two more masks of all of the block.
+template <class Block>
+[[gnu::always_inline]] inline AuthorityMasks authority_masks(const Block&, const char* data, std::size_t begin,
+                                                             std::size_t end) noexcept {
+    return authority_masks(data, begin, end);
 }
 
 // Whether a value is a host, and perhaps a colon and a port. `is` is about its bytes.
