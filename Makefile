@@ -143,7 +143,8 @@ soak: server                        ## MINUTES=N of mixed clients; nothing may g
 # The server itself in a variant, for the tests that run it as a program.
 $(out)/server: server.cpp $(out)/flags Makefile
 	$(need_compiler)
-	$(CXX) $(common) $(variant_flags) $(CXXFLAGS) -MMD -MP -MF $@.d -MT $@ -o $@ server.cpp $(LDFLAGS)
+	$(CXX) $(common) $(variant_flags) $(CXXFLAGS) $(if $(filter tsan,$(VARIANT)),-include tests/tsan_signals.hpp) \
+	    -MMD -MP -MF $@.d -MT $@ -o $@ server.cpp $(LDFLAGS)
 
 # The list is for tests/run: a binary whose source is gone may still lie there.
 test-binaries: $(test_binaries) $(simulation) $(out)/server

@@ -29,6 +29,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -1542,16 +1543,23 @@ Fd listen_unix(const Address& address, const Options& options) {
     return fd;
 }
 
-/// A Unix socket's file, to be removed at exit unless a successor has put its own in that place.
-struct UnixPath {
-    explicit UnixPath(std::string path_) : path(std::move(path_)) { ::lstat(path.c_str(), &bound); }
-    void remove() const {
+/// A Unix socket's file, removed with this object unless a successor has put its own in that place.
+class UnixPath {
+public:
+    explicit UnixPath(std::string path) : path_(std::move(path)) { ::lstat(path_.c_str(), &bound_); }
+    UnixPath(UnixPath&& other) noexcept : path_(std::exchange(other.path_, {})), bound_(other.bound_) {}
+    UnixPath(const UnixPath&) = delete;
+    UnixPath& operator=(const UnixPath&) = delete;
+    UnixPath& operator=(UnixPath&&) = delete;
+    ~UnixPath() {
         struct stat now {};
-        const bool same = ::lstat(path.c_str(), &now) == 0 && now.st_dev == bound.st_dev && now.st_ino == bound.st_ino;
-        if (same) ::unlink(path.c_str());
+        const bool same = ::lstat(path_.c_str(), &now) == 0 && now.st_dev == bound_.st_dev && now.st_ino == bound_.st_ino;
+        if (same) ::unlink(path_.c_str());
     }
-    std::string path;
-    struct stat bound {};
+
+private:
+    std::string path_;  ///< empty: moved from, and no file is called so
+    struct stat bound_ {};
 };
 
 /// Every listening socket of the process.
@@ -1559,7 +1567,7 @@ struct Listeners {
     std::vector<std::vector<Fd>> own;  ///< per address, one per thread; given away to the reactors
     std::vector<Fd> shared;            ///< Unix sockets and inherited ones: all reactors listen on the same, the last closes it
     std::vector<std::string> names;
-    std::vector<UnixPath> paths;  ///< of Unix sockets, removed at exit
+    std::vector<UnixPath> paths;  ///< of Unix sockets
 };
 
 /// Sockets that a service manager opened for us (sd_listen_fds(3)): descriptors from 3 on, if LISTEN_PID is our own.
@@ -1765,18 +1773,44 @@ void on_signal(int signal) {
     errno = error;
 }
 
+constexpr std::array<int, 4> caught_signals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+
 /// Installs the handlers. SIGPIPE is ignored whatever the parent left set: sendfile(2) has no MSG_NOSIGNAL.
 void catch_signals() {
     struct sigaction action {};
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::sigaction(signal, &action, nullptr);
+    for (const int signal : caught_signals) ::sigaction(signal, &action, nullptr);
     action.sa_handler = SIG_IGN;
     ::sigaction(SIGPIPE, &action, nullptr);
     sigset_t none;  // a parent may have left signals blocked
     sigemptyset(&none);
     ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// Starts a thread that is never interrupted by a signal we catch: those go to the main thread, which serves too. Throws a
+/// Failure that names `what` when the system has no thread left (pthread_create(3), EAGAIN).
+template <class Job>
+std::thread start_thread(const std::string& what, Job job) {
+    sigset_t caught;
+    sigset_t before;
+    sigemptyset(&caught);
+    for (const int signal : caught_signals) sigaddset(&caught, signal);
+    ::pthread_sigmask(SIG_BLOCK, &caught, &before);  // a thread inherits the mask: blocking in itself would be too late
+    std::thread thread;
+    int error = 0;
+    try {
+        thread = std::thread(std::move(job));
+    } catch (const std::system_error& refused) {
+        error = refused.code().value();
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (error != 0) {
+        throw Failure{1,
+                      "no thread for " + what + ": " + std::strerror(error) + " (RLIMIT_NPROC and the cgroup's pids.max bound it)"};
+    }
+    return thread;
 }
 
 /// Does what is not serving: reports, reloads, scrapes. None of it touches the hot path: --stats and --metrics have a
@@ -1794,7 +1828,7 @@ public:
     [[nodiscard]] const std::string& metrics_name() const noexcept { return metrics_name_; }
 
     void start() {
-        if (options_.stats_ms != 0 || scrapes_) resident_ = std::thread([this] { without_signals(&Clerk::work); });
+        if (options_.stats_ms != 0 || scrapes_) resident_ = start_thread("--stats and --metrics", [this] { work(); });
     }
 
     /// Called by the first reactor's thread after each turn of its loop: have signals come? A handler wakes that loop.
@@ -1804,7 +1838,13 @@ public:
         if ((come & (signal_report | signal_reload)) == 0 || errand_runs_.load()) return;
         if (errand_.joinable()) errand_.join();
         errand_runs_.store(true);
-        errand_ = std::thread([this] { without_signals(&Clerk::run_errands); });
+        try {
+            errand_ = start_thread("a report or a reload", [this] { run_errands(); });
+        } catch (const Failure& failure) {
+            take_errands();
+            errand_runs_.store(false);
+            std::fprintf(stderr, "ceiling: %s\n", failure.text.c_str());
+        }
     }
 
     void stop() {
@@ -1815,16 +1855,10 @@ public:
     }
 
 private:
-    /// Signals belong to the serving threads: a clerk may be busy reading a tree.
-    void without_signals(void (Clerk::*job)()) {
-        sigset_t all;
-        sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
-        (this->*job)();
-    }
+    static unsigned take_errands() { return signals_come.fetch_and(~static_cast<unsigned>(signal_report | signal_reload)); }
 
     void run_errands() {
-        const unsigned signals = signals_come.fetch_and(~static_cast<unsigned>(signal_report | signal_reload));
+        const unsigned signals = take_errands();
         if ((signals & signal_report) != 0) std::fputs(totals_text(take_totals(group_, workers_)).c_str(), stderr);
         if ((signals & signal_reload) != 0) reload();
         errand_runs_.store(false);
@@ -1999,6 +2033,47 @@ void print_banner(const Options& options, const Listeners& listeners, const Thre
     std::fputs(text.c_str(), stderr);
 }
 
+/// The threads of all reactors but the first, which is the main thread's. They wait until every one has been started: if the
+/// system refuses one, nobody has served yet.
+class Crew {
+public:
+    /// Starts threads 1 to `count` - 1, each to do `work(i)`; throws a Failure when one cannot be had.
+    template <class Work>
+    Crew(unsigned count, const Work& work) : waiting_(gate_) {
+        try {
+            for (unsigned i = 1; i < count; ++i) {
+                threads_.push_back(start_thread(format("reactor %u of %u", i + 1, count), [this, &work, i] {
+                    { const std::lock_guard<std::mutex> wait(gate_); }
+                    if (serving_) work(i);
+                }));
+            }
+        } catch (...) {
+            join();
+            throw;
+        }
+    }
+    Crew(const Crew&) = delete;
+    Crew& operator=(const Crew&) = delete;
+    ~Crew() { join(); }
+
+    void let_go() {
+        serving_ = true;
+        waiting_.unlock();
+    }
+
+    void join() {
+        if (waiting_) waiting_.unlock();
+        for (std::thread& thread : threads_) thread.join();
+        threads_.clear();
+    }
+
+private:
+    std::mutex gate_;
+    std::unique_lock<std::mutex> waiting_;
+    bool serving_ = false;  ///< written before the gate opens, read behind it
+    std::vector<std::thread> threads_;
+};
+
 int serve(const Options& options) {
     const ThreadPlan plan = plan_threads(options);
     Current current(Site::load(options));
@@ -2020,13 +2095,6 @@ int serve(const Options& options) {
     for (Fd& socket : listeners.shared) static_cast<void>(socket.release());
     Clerk clerk(options, group, workers, current);
     group_of_process = &group;
-    catch_signals();
-    {
-        Site* const site = current.get();
-        print_banner(options, listeners, plan, *site, clerk.metrics_name());
-        site->release();
-    }
-    clerk.start();
     const std::vector<int> cpus = allowed_cpus();
     const auto work = [&](unsigned i) {
         if (options.pin) pin_to(cpus[i % cpus.size()]);
@@ -2036,13 +2104,19 @@ int serve(const Options& options) {
             if (i == 0) clerk.look();
         }
     };
-    std::vector<std::thread> threads;
-    for (unsigned i = 1; i < plan.threads; ++i) threads.emplace_back(work, i);
+    Crew crew(plan.threads, work);
+    clerk.start();
+    catch_signals();
+    {
+        Site* const site = current.get();
+        print_banner(options, listeners, plan, *site, clerk.metrics_name());
+        site->release();
+    }
     notify_manager("READY=1");
+    crew.let_go();
     work(0);
-    for (std::thread& thread : threads) thread.join();
+    crew.join();
     clerk.stop();
-    for (const UnixPath& path : listeners.paths) path.remove();
     std::fputs(totals_text(take_totals(group, workers)).c_str(), stderr);
     return 0;
 }

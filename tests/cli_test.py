@@ -13,7 +13,9 @@ import tempfile
 import time
 import unittest
 
-from ceiling import BINARY, ROOT, Server, connect, exchange, get, read_answers
+from ceiling import BINARY, ROOT, Server, connect, exchange, get, measured, read_answers
+
+CROWDED_USER = 64123  # nobody's number: RLIMIT_NPROC counts the threads of a user
 
 
 def run(*options, **named):
@@ -141,6 +143,40 @@ class Refusals(Case):
         if int(pathlib.Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) > 81:
             result = as_nobody("--listen", "127.0.0.1:81")
             self.assertEqual((result.returncode, result.stderr), (1, "ceiling: listen 127.0.0.1:81: Permission denied\n"))
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, to become a user with no threads of its own")
+    @measured  # a sanitizer starts threads too
+    def test_threads_that_cannot_be_had(self):
+        directory = self.directory()
+        binary = directory / "server"
+        shutil.copy(BINARY, binary)
+        binary.chmod(0o755)
+        directory.chmod(0o777)
+
+        def confined(threads):
+            def confine():
+                os.setgroups([])
+                os.setgid(CROWDED_USER)
+                os.setuid(CROWDED_USER)
+                resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
+
+            return {"preexec": confine, "binary": str(binary)}
+
+        for refused, threads, *options in (("reactor 3 of 5", 2, "--threads", "5"),
+                                           ("--stats and --metrics", 2, "--threads", "2", "--stats", "1"),
+                                           ("--stats and --metrics", 1, "--threads", "1", "--metrics", "127.0.0.1:0")):
+            with self.subTest(refused=refused):
+                path = directory / "socket"
+                server = Server("--listen", f"unix:{path}", *options, wait=False, **confined(threads))
+                self.assertEqual(server.wait(), 1)
+                self.assertRegex(server.errors, rf"\Aceiling: no thread for {refused}: Resource temporarily unavailable \(.*\)\n\Z")
+                self.assertFalse(path.exists())
+
+        server = self.server("--threads", "1", **confined(1))
+        for times, number in enumerate((signal.SIGUSR1, signal.SIGHUP, signal.SIGUSR1), start=1):
+            server.send(number)
+            server.wait_until(lambda times=times: server.errors.count("ceiling: no thread for a report or a reload: ") == times, "a refusal")
+            self.assertEqual(self.first(server.port).body, b"hello")
 
     def test_a_port_that_is_taken(self):
         with socket.socket() as holder:
@@ -559,6 +595,22 @@ class Signals(Case):
 
         server = Server(preexec=deaf)
         self.assertEqual(server.stop(), 0)
+
+    def test_signals_interrupt_the_main_thread_only(self):
+        server = self.server("--threads", "3", "--stats", "100")
+        caught = sum(1 << (number - 1) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1))
+        others = 0
+        for task in os.listdir(f"/proc/{server.pid}/task"):
+            status = pathlib.Path(f"/proc/{server.pid}/task/{task}/status").read_text()
+            blocked = int(re.search(r"SigBlk:\s+(\w+)", status).group(1), 16)
+            main = int(task) == server.pid
+            self.assertEqual(blocked & caught, 0 if main else caught, status)
+            others += not main
+        self.assertGreaterEqual(others, 3)
+
+    def test_a_signal_right_behind_the_banner_ends_it(self):
+        for _ in range(20):
+            self.assertEqual(Server("--threads", "4", "--stats", "100").stop(), 0)
 
     def test_clients_that_leave_do_not_end_it(self):
         server = self.server("--body-size", "1m")
