@@ -167,13 +167,15 @@ static_assert(sizeof(Resume) <= 64, "a waiting connection pays for this");
 
 // Finds the end of one request head, validates all of it, and keeps what a server acts on.
 //
-//   complete     `out` is filled; `consumed` is the length of the head, its empty line and empty lines before it included (RFC
-//   9112 2.2). incomplete   call again with more bytes and the same `resume`. `consumed` counts empty lines at the front (0 where
-//   there are none):
-//                they are done with and should be dropped before the next call, so that nobody has to keep them.
-//   otherwise    rejected as soon as the bytes prove it: a byte that is out of place at once, a field's meaning when its line has
-//   ended.
-//                `out.method` is valid if the method was complete (an answer to HEAD has no body), else `unknown`. `consumed` is 0.
+//   complete     `out` is filled; `consumed` is the length of the head, its empty line and empty lines before it included
+//                (RFC 9112 2.2).
+//   incomplete   call again with more bytes and the same `resume`. `consumed` counts empty lines at the front (0 where there are
+//                none): they are done with and should be dropped before the next call, so that nobody has to keep them.
+//   otherwise    rejected as soon as the bytes prove it: a byte that is out of place at once, a field's meaning when its line
+//                has ended. `out.method` is valid if the method was complete (an answer to HEAD has no body), else `unknown`.
+//                `consumed` is 0.
+//
+// Unless the head is incomplete, `resume` is fresh again afterwards.
 //
 // The verdict is the same however the bytes are cut, and never depends on bytes beyond head_bytes_max (counted behind leading empty
 // lines). Each byte is examined a bounded number of times, also when they arrive one by one.
@@ -726,6 +728,7 @@ constexpr Result scan(std::string_view input, Request& out, Resume& resume, cons
     const Result result = advance(input, bytes, resume, ~std::size_t{0}, limits);
     out.method = resume.method;
     if (result.status == Status::complete) fill_request(bytes, resume, out);
+    if (result.status != Status::incomplete) resume = Resume{};
     return result;
 }
 
@@ -748,10 +751,12 @@ constexpr Result parse(std::string_view input, FullRequest& out, std::span<Field
     std::string_view bytes;
     const Result result = advance(input, bytes, resume, fields.size(), limits);
     out.method = resume.method;
-    if (result.status != Status::complete) return result;
-    fill_request(bytes, resume, out);
-    out.method_name = bytes.substr(0, resume.target.begin - 1);
-    out.fields = fields.first(fill_fields(bytes, resume.target.end + version_bytes, fields));
+    if (result.status == Status::complete) {
+        fill_request(bytes, resume, out);
+        out.method_name = bytes.substr(0, resume.target.begin - 1);
+        out.fields = fields.first(fill_fields(bytes, resume.target.end + version_bytes, fields));
+    }
+    if (result.status != Status::incomplete) resume = Resume{};
     return result;
 }
 
@@ -1629,13 +1634,13 @@ constexpr bool Body::done() const noexcept {
 
 constexpr Result Body::begin(Body& body, const Request& request, std::uint64_t body_bytes_max) noexcept {
     body = Body{};
+    if (request.content_length == 0 && !request.chunked) return {Status::complete, 0};
     body.allowance_ = (body_bytes_max < body_bytes_limit ? body_bytes_max : body_bytes_limit) & body_bytes_limit;
     if (request.chunked) {
         body.phase_ = detail::chunk_size_begin;
         return {Status::incomplete, 0};
     }
     if (request.content_length > body.allowance_) return {Status::body_too_large, 0};
-    if (request.content_length == 0) return {Status::complete, 0};
     body.left_ = request.content_length & body_bytes_limit;
     body.phase_ = detail::body_length;
     return {Status::incomplete, 0};

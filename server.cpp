@@ -1099,7 +1099,6 @@ public:
             if (head.consumed != 0) static_cast<void>(http::scan(input.substr(head.consumed), request, partial, limits_));
             return {head.consumed, nullptr, Reply::Then::wait};
         }
-        partial = {};
         if (head.status != http::Status::complete) return reject(head.status, request.method == http::Method::head);
         const http::Result content = http::Body::begin(state.body, request, body_bytes_max_);
         const bool whole = content.status == http::Status::complete;
@@ -2075,6 +2074,7 @@ private:
 };
 
 int serve(const Options& options) {
+    ::tzset();  // gmtime_r would read the time zone's file while it serves
     const ThreadPlan plan = plan_threads(options);
     Current current(Site::load(options));
     const reactor::Settings settings = plan_settings(options, plan.threads);
@@ -2098,11 +2098,9 @@ int serve(const Options& options) {
     const std::vector<int> cpus = allowed_cpus();
     const auto work = [&](unsigned i) {
         if (options.pin) pin_to(cpus[i % cpus.size()]);
-        bool more = true;
-        while (more) {
-            more = workers[i].loop.step();
+        workers[i].loop.run([&, i] {
             if (i == 0) clerk.look();
-        }
+        });
     };
     Crew crew(plan.threads, work);
     clerk.start();

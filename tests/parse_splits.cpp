@@ -74,6 +74,27 @@ TEST_CASE("a head that arrives byte by byte, or in random pieces, has the outcom
         }
 }
 
+TEST_CASE("a head that has ended, well or not, leaves its Resume fresh for the next") {
+    for (const http::Kernel* kernel : usable_kernels()) {
+        http::FullRequest request;
+        http::Resume resume{};
+        std::array<http::Field, fields_max> fields;
+        for (const std::string& bytes : inputs()) {
+            CAPTURE(kernel->name);
+            CAPTURE(bytes);
+            const std::string_view half = std::string_view(bytes).substr(0, bytes.size() / 2);
+            http::Resume blank{};
+            if (kernel->scan(bytes, request, blank, {}).status == http::Status::incomplete) continue;
+            CHECK(describe(kernel->parse(bytes, request, fields, resume, {}), request, bytes) == parse_whole(*kernel, bytes));
+            static_cast<void>(kernel->parse(half, request, fields, resume, {}));
+            CHECK(describe(kernel->parse(bytes, request, fields, resume, {}), request, bytes) == parse_whole(*kernel, bytes));
+            static_cast<void>(kernel->scan(half, request, resume, {}));
+            const http::Result result = kernel->scan(bytes, request, resume, {});
+            CHECK(describe(result, static_cast<http::Request&>(request), bytes) == scan_whole(*kernel, bytes));
+        }
+    }
+}
+
 TEST_CASE("empty lines at the front are done with, and whether the caller drops them makes no difference") {
     for (const http::Kernel* kernel : usable_kernels()) {
         http::Request request;

@@ -252,7 +252,7 @@ public:
     void run() {
         std::array<epoll_event, events_max> events;
         for (;;) {
-            const int count = epoll_wait(epoll_, events.data(), events_max, -1);
+            const int count = reactor::Linux::epoll_wait(epoll_, events.data(), events_max, -1);
             if (count < 0) {
                 if (errno == EINTR) continue;
                 fail_errno("epoll_wait");
