@@ -846,6 +846,7 @@ private:
 
     // ------------------------------------------------------------------------------- what becomes of it after its turn
 
+    /// Ends the connection or settles it.
     [[gnu::always_inline]] void conclude(Conn& c, Step step) {
         if (step == Step::end) return finish(c);
         settle(c, step);
