@@ -1591,10 +1591,23 @@ void take_inherited(Listeners& listeners, const Options& options) {
     ::unsetenv("LISTEN_FDS");
 }
 
-Listeners open_listeners(const Options& options, unsigned threads) {
+/// The addresses of the command line.
+struct Addresses {
+    std::vector<Address> listen;
+    std::optional<Address> metrics;
+};
+
+Addresses parse_addresses(const Options& options) {
+    Addresses addresses;
+    for (const std::string& text : options.listen) addresses.listen.push_back(parse_address("--listen", text));
+    if (options.metrics.empty()) return addresses;
+    addresses.metrics = parse_address("--metrics", options.metrics);
+    if (addresses.metrics->family() == AF_UNIX) misuse("--metrics " + options.metrics + ": expected ADDR:PORT");
+    return addresses;
+}
+
+Listeners open_listeners(std::vector<Address> addresses, const Options& options, unsigned threads) {
     Listeners listeners;
-    std::vector<Address> addresses;
-    for (const std::string& text : options.listen) addresses.push_back(parse_address("--listen", text));
     take_inherited(listeners, options);
     if (addresses.empty() && listeners.shared.empty()) addresses.push_back(parse_address("--listen", "127.0.0.1:8080"));
     for (const Address& address : addresses) {
@@ -1816,10 +1829,11 @@ std::thread start_thread(const std::string& what, Job job) {
 /// thread that sleeps in between, a signal is answered by a thread that lives for that one errand.
 class Clerk {
 public:
-    Clerk(const Options& options, Group& group, std::deque<Worker>& workers, Current& current)
+    Clerk(const Options& options, const std::optional<Address>& metrics, Group& group, std::deque<Worker>& workers,
+          Current& current)
         : options_(options), group_(group), workers_(workers), current_(current), wake_(reactor::Linux::event_create()) {
         if (!wake_) fail("eventfd");
-        if (!options.metrics.empty()) open_metrics();
+        if (metrics) open_metrics(*metrics);
     }
     Clerk(const Clerk&) = delete;
     Clerk& operator=(const Clerk&) = delete;
@@ -1864,9 +1878,7 @@ private:
         group_.wake(0);  // another signal may have come meanwhile
     }
 
-    void open_metrics() {
-        Address address = parse_address("--metrics", options_.metrics);
-        if (address.family() == AF_UNIX) misuse("--metrics " + options_.metrics + ": expected ADDR:PORT");
+    void open_metrics(const Address& address) {
         std::vector<Fd> sockets = listen_tcp(address, 1, Options{});
         scrapes_ = std::move(sockets.front());
         set_flag(scrapes_.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, 0);
@@ -2075,10 +2087,11 @@ private:
 
 int serve(const Options& options) {
     ::tzset();  // gmtime_r would read the time zone's file while it serves
+    const Addresses addresses = parse_addresses(options);
     const ThreadPlan plan = plan_threads(options);
     Current current(Site::load(options));
     const reactor::Settings settings = plan_settings(options, plan.threads);
-    Listeners listeners = open_listeners(options, plan.threads);
+    Listeners listeners = open_listeners(addresses.listen, options, plan.threads);
     Group group(settings, plan.threads);
     if (!group.valid()) fail("memory or descriptors for the connection table (--max-connections and --max-head bound it)");
     std::deque<Worker> workers;
@@ -2093,7 +2106,7 @@ int serve(const Options& options) {
         }
     }
     for (Fd& socket : listeners.shared) static_cast<void>(socket.release());
-    Clerk clerk(options, group, workers, current);
+    Clerk clerk(options, addresses.metrics, group, workers, current);
     group_of_process = &group;
     const std::vector<int> cpus = allowed_cpus();
     const auto work = [&](unsigned i) {

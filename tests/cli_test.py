@@ -96,6 +96,8 @@ class Refusals(Case):
             (["--type", "a\nb"], "--type: expected a value without control characters"),
             (["--server", ""], "--server: expected a value without control characters"),
             (["--metrics", "unix:/x"], "--metrics unix:/x: expected ADDR:PORT"),
+            (["--metrics", "9090", "--file", "/none"], "--metrics 9090: expected ADDR:PORT, .*"),  # before the system is asked anything
+            (["--listen", "9090", "--file", "/none"], "--listen 9090: expected ADDR:PORT, .*"),
             (["--body", "x", "--file", "y"], "--body and --file exclude each other"),
             (["--root", "/tmp", "--body-size", "1"], "--root and --body-size exclude each other"),
             (["--root", "/tmp", "--status", "404"], "--status and --root exclude each other"),
