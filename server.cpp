@@ -2048,24 +2048,21 @@ void print_banner(const Options& options, const Listeners& listeners, const Thre
 /// system refuses one, nobody has served yet.
 class Crew {
 public:
-    /// Starts threads 1 to `count` - 1, each to do `work(i)`; throws a Failure when one cannot be had.
-    template <class Work>
-    Crew(unsigned count, const Work& work) : waiting_(gate_) {
-        try {
-            for (unsigned i = 1; i < count; ++i) {
-                threads_.push_back(start_thread(format("reactor %u of %u", i + 1, count), [this, &work, i] {
-                    { const std::lock_guard<std::mutex> wait(gate_); }
-                    if (serving_) work(i);
-                }));
-            }
-        } catch (...) {
-            join();
-            throw;
-        }
-    }
+    Crew() = default;
     Crew(const Crew&) = delete;
     Crew& operator=(const Crew&) = delete;
     ~Crew() { join(); }
+
+    /// Starts threads 1 to `count` - 1, each to do `work(i)`; throws a Failure when one cannot be had.
+    template <class Work>
+    void start(unsigned count, const Work& work) {
+        for (unsigned i = 1; i < count; ++i) {
+            threads_.push_back(start_thread(format("reactor %u of %u", i + 1, count), [this, &work, i] {
+                { const std::lock_guard<std::mutex> wait(gate_); }
+                if (serving_) work(i);
+            }));
+        }
+    }
 
     void let_go() {
         serving_ = true;
@@ -2080,7 +2077,7 @@ public:
 
 private:
     std::mutex gate_;
-    std::unique_lock<std::mutex> waiting_;
+    std::unique_lock<std::mutex> waiting_{gate_};
     bool serving_ = false;  ///< written before the gate opens, read behind it
     std::vector<std::thread> threads_;
 };
@@ -2115,7 +2112,8 @@ int serve(const Options& options) {
             if (i == 0) clerk.look();
         });
     };
-    Crew crew(plan.threads, work);
+    Crew crew;
+    crew.start(plan.threads, work);
     clerk.start();
     catch_signals();
     {

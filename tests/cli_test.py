@@ -42,6 +42,13 @@ class Case(unittest.TestCase):
     def directory(self):
         return pathlib.Path(self.enter(tempfile.TemporaryDirectory()))
 
+    def copy_for_others(self, directory):
+        """The server where another user can start it: the original may lie where only root can go."""
+        binary = directory / "server"
+        shutil.copy(BINARY, binary)
+        binary.chmod(0o755)
+        return str(binary)
+
     def first(self, address, request=None, **named):
         return exchange(address, request, **named).finals[0]
 
@@ -132,12 +139,10 @@ class Refusals(Case):
         secret = directory / "secret"
         secret.write_text("x")
         secret.chmod(0o600)
-        binary = directory / "server"
-        shutil.copy(BINARY, binary)  # the original may lie where only root can go
-        binary.chmod(0o755)
+        binary = self.copy_for_others(directory)
 
         def as_nobody(*options):
-            return subprocess.run([str(binary), *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            return subprocess.run([binary, *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   text=True, timeout=20, check=False, user=65534, group=65534, extra_groups=[])
 
         result = as_nobody("--file", str(secret))
@@ -150,9 +155,7 @@ class Refusals(Case):
     @measured  # a sanitizer starts threads too
     def test_threads_that_cannot_be_had(self):
         directory = self.directory()
-        binary = directory / "server"
-        shutil.copy(BINARY, binary)
-        binary.chmod(0o755)
+        binary = self.copy_for_others(directory)
         directory.chmod(0o777)
 
         def confined(threads):
@@ -162,7 +165,7 @@ class Refusals(Case):
                 os.setuid(CROWDED_USER)
                 resource.setrlimit(resource.RLIMIT_NPROC, (threads, threads))
 
-            return {"preexec": confine, "binary": str(binary)}
+            return {"preexec": confine, "binary": binary}
 
         for refused, threads, *options in (("reactor 3 of 5", 2, "--threads", "5"),
                                            ("--stats and --metrics", 2, "--threads", "2", "--stats", "1"),

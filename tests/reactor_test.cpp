@@ -388,8 +388,8 @@ TEST_CASE("reactor: above the connection limit others wait their turn") {
         first.back().send("a\n");
         CHECK(first.back().read(2) == "A\n");
     }
-    REQUIRE(
-        server.wait_for([&] { return server.group.held() == 10; }));  // counted behind the answer: an earlier one may be too many
+    // A connection is counted behind its answer: before the tenth is, one more may be taken.
+    REQUIRE(server.wait_for([&] { return server.group.held() == 10; }));
     Client eleventh(server.port);
     eleventh.send("b\n");
     std::this_thread::sleep_for(150ms);
